@@ -1,0 +1,1 @@
+"""The engines that run a judge, behind one seam (`base.py`)."""

@@ -1,0 +1,108 @@
+"""A judge scripted by a function: for tests of code that uses this package, as well as for its own.
+
+Decodes nothing, constrains nothing, needs no weights, and remembers every request it received.
+"""
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from offline_summ.engines.base import Completion, EngineRecord, Request
+from offline_summ.grammar import NO, YES, question_ids
+
+Script = Callable[[Request], str | Completion | Awaitable[str | Completion]]
+
+
+class ScriptedEngine:
+    """An engine whose replies come from a function.
+
+    Args:
+        script: called with each request; returns the text of the reply, or a whole completion; may be
+            async. What it raises reaches the caller, as an engine's error does.
+        judge: name in the record of a run.
+        context_length: what the engine says of itself; it enforces nothing.
+
+    Attributes:
+        requests: every request received, in order.
+    """
+
+    def __init__(
+        self, script: Script, *, judge: str = "scripted", context_length: int | None = None
+    ) -> None:
+        """Keep the script."""
+        self._script = script
+        self._record = EngineRecord(judge=judge, engine="scripted")
+        self._context_length = context_length
+        self.requests: list[Request] = []
+
+    @classmethod
+    def judging(
+        cls, claims: Mapping[str, bool] | Iterable[tuple[str, bool]], questions: Mapping[str, bool]
+    ) -> "ScriptedEngine":
+        """Return a judge that finds these claims and questions in any text, with these verdicts.
+
+        Args:
+            claims: claim to verdict.
+            questions: question to verdict.
+        """
+        found = list(claims.items() if isinstance(claims, Mapping) else claims)
+
+        def script(request: Request) -> str:
+            if request.step == "source_judgement":
+                fields = request.reply.name.split("-")[1]
+                return judgement_reply(
+                    found if fields != "coverage" else None, questions if fields != "alignment" else None
+                )
+            if request.step == "coverage":
+                return coverage_reply(questions.values())
+            return json.dumps({"reason": "Scripted."})
+
+        return cls(script)
+
+    @property
+    def record(self) -> EngineRecord:
+        """What this engine adds to the record of a run."""
+        return self._record
+
+    @property
+    def context_length(self) -> int | None:
+        """The context length given at construction."""
+        return self._context_length
+
+    async def start(self) -> None:
+        """Do nothing: there is nothing to load."""
+
+    async def generate(self, request: Request) -> Completion:
+        """Return what the script says."""
+        self.requests.append(request)
+        said = self._script(request)
+        reply = await said if inspect.isawaitable(said) else said
+        return reply if isinstance(reply, Completion) else Completion(text=reply)
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to stop."""
+
+
+def judgement_reply(
+    claims: Iterable[tuple[str, bool]] | None, questions: Iterable[str] | None, *, reason: str = "Scripted."
+) -> str:
+    """Return the reply of step 1 as a judge writes it; None leaves an axis out."""
+    reply: dict[str, object] = {}
+    if claims is not None:
+        reply["claims"] = [
+            {"claim": claim, "supported": _word(verdict), "reason": reason} for claim, verdict in claims
+        ]
+    if questions is not None:
+        reply["questions"] = list(questions)
+    return json.dumps(reply, ensure_ascii=False, separators=(",", ":"))
+
+
+def coverage_reply(verdicts: Iterable[bool], *, reason: str = "Scripted.") -> str:
+    """Return the reply of step 2 as a judge writes it: one verdict a question, in the order asked."""
+    answers = [{"answered": _word(verdict), "reason": reason} for verdict in verdicts]
+    named = dict(zip(question_ids(len(answers)), answers, strict=True))
+    return json.dumps(named, ensure_ascii=False, separators=(",", ":"))
+
+
+def _word(verdict: bool) -> str:
+    return YES if verdict else NO

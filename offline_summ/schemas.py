@@ -1,0 +1,237 @@
+"""The shapes that come in and go out: examples, verdicts, results and the record of a run.
+
+All models are frozen. Scores are not stored: a result computes them from its verdicts, and a result read
+from a file whose written scores differ from its verdicts is refused. Knows nothing of judges and engines.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    computed_field,
+    model_serializer,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from offline_summ import scoring
+from offline_summ.errors import FailureKind
+from offline_summ.scoring import Axes, DecidingAxis
+
+Protocol = Literal["joint"]
+Language = Literal["en", "ja", "zh"]
+Step = Literal["input", "source_judgement", "coverage", "reason"]
+Note = Literal[
+    "no_claims",
+    "no_questions",
+    "claims_truncated",
+    "questions_truncated",
+    "repeated_claims_dropped",
+    "repeated_questions_dropped",
+]
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+LANGUAGES: tuple[Language, ...] = ("en", "ja", "zh")
+_COMPUTED = ("score", "alignment_score", "coverage_score", "deciding_axis")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
+    )
+
+
+class Example(_Frozen):
+    """One source and summary to score."""
+
+    source: str
+    summary: str
+    id: str | None = None
+
+
+class Evidence(_Frozen):
+    """A passage behind a verdict: `quote == text[start:end]`, in characters of the text named by `in`."""
+
+    in_: Literal["source", "summary"] = Field(alias="in")
+    start: int = Field(ge=0)
+    end: int = Field(ge=0)
+    quote: str
+
+    @model_serializer(mode="wrap")
+    def _write_in_without_underscore(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        return {"in" if key == "in_" else key: value for key, value in written.items()}
+
+
+class ClaimVerdict(_Frozen):
+    """One claim of the summary, and whether the source supports it."""
+
+    claim: str
+    supported: bool
+    reason: str | None = None
+    probability: Probability | None = None
+    evidence: tuple[Evidence, ...] | None = None
+
+
+class QuestionVerdict(_Frozen):
+    """One question drawn from the source, and whether the summary alone answers it."""
+
+    question: str
+    answered: bool
+    reason: str | None = None
+    probability: Probability | None = None
+    evidence: tuple[Evidence, ...] | None = None
+
+
+class PreprocessStepResult(_Frozen):
+    """Step 1, the source judgement: claims with verdicts, and the questions drawn from the source."""
+
+    alignment: tuple[ClaimVerdict, ...] = ()
+    questions: tuple[str, ...] = ()
+
+
+class AnalyzeStepResult(_Frozen):
+    """Step 2, coverage: one verdict for each question that was asked."""
+
+    coverage: tuple[QuestionVerdict, ...] = ()
+
+
+class Failure(_Frozen):
+    """Why an example has no score."""
+
+    kind: FailureKind
+    message: str
+    step: Step
+
+
+class Tokens(_Frozen):
+    """Token counts over all calls of an example; `cached` is the part of `prompt` served from the prefix cache."""
+
+    prompt: int = 0
+    cached: int = 0
+    generated: int = 0
+
+
+class RunRecord(_Frozen):
+    """How a result came about, so that the same result can be shown to come from the same set-up.
+
+    Attributes:
+        judge: name of the judge.
+        weights_sha256: digest of the judge's weights; None for an engine that has none.
+        prompts_sha256: digest of the prompt files of the language used.
+        protocol: how the judge was asked.
+        language: language of the prompts.
+        engine: name of the engine.
+        versions: versions of the packages that take part in a score.
+        seed: seed of the decoding.
+        calls: number of replies asked of the judge.
+        tokens: token counts over these calls.
+        seconds: wall time of the example, loading of the judge excluded.
+    """
+
+    judge: str
+    weights_sha256: str | None
+    prompts_sha256: str | None
+    protocol: Protocol
+    language: Language | None
+    engine: str
+    versions: dict[str, str]
+    seed: int
+    calls: int
+    tokens: Tokens
+    seconds: float
+
+
+class SummarizationResult(_Frozen):
+    """The result of one example. `model_dump(by_alias=True)` gives the camelCase of the reference scorer.
+
+    Attributes:
+        id: id of the example, if it had one.
+        status: "scored", or "failed" with a failure and no number anywhere.
+        axes: the axes that were asked for.
+        scale: what a perfect score is worth.
+        reason: a text that names what decided; None if not asked for, or failed.
+        preprocess_step_result: claims with verdicts, and the questions.
+        analyze_step_result: one verdict a question.
+        notes: what a reader of the score has to know.
+        failure: what went wrong, if the status is "failed".
+        run: how the result came about.
+    """
+
+    id: str | None = None
+    status: Literal["scored", "failed"]
+    axes: Axes = "both"
+    scale: float = Field(default=1.0, gt=0)
+    reason: str | None = None
+    preprocess_step_result: PreprocessStepResult = PreprocessStepResult()
+    analyze_step_result: AnalyzeStepResult = AnalyzeStepResult()
+    notes: tuple[Note, ...] = ()
+    failure: Failure | None = None
+    run: RunRecord
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_scores_that_differ_from_the_verdicts(cls, data: Any, handler: Any) -> "SummarizationResult":
+        if not isinstance(data, dict):
+            return handler(data)  # type: ignore[no-any-return]
+        written = {name: data[key] for name in _COMPUTED for key in (name, to_camel(name)) if key in data}
+        names = {*_COMPUTED, *map(to_camel, _COMPUTED)}
+        result: SummarizationResult = handler({k: v for k, v in data.items() if k not in names})
+        for name, value in written.items():
+            if value != getattr(result, name):
+                raise ValueError(f"{name} is {value!r}, but the verdicts give {getattr(result, name)!r}")
+        return result
+
+    @model_validator(mode="after")
+    def _fail_with_a_failure_only(self) -> "SummarizationResult":
+        if (self.status == "failed") != (self.failure is not None):
+            raise ValueError("a result has a failure if, and only if, its status is 'failed'")
+        return self
+
+    def _scores(self) -> scoring.Score | None:
+        if self.status == "failed":
+            return None
+        return scoring.score(
+            [v.supported for v in self.preprocess_step_result.alignment],
+            [v.answered for v in self.analyze_step_result.coverage],
+            axes=self.axes,
+            scale=self.scale,
+        )
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def score(self) -> float | None:
+        """The score, rounded to two decimals; None when failed."""
+        scores = self._scores()
+        return scores.value if scores else None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def alignment_score(self) -> float | None:
+        """Share of supported claims, full precision; None when failed or not asked for."""
+        scores = self._scores()
+        return scores.alignment if scores else None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def coverage_score(self) -> float | None:
+        """Share of answered questions, full precision; None when failed or not asked for."""
+        scores = self._scores()
+        return scores.coverage if scores else None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def deciding_axis(self) -> DecidingAxis:
+        """The axis that set the score; "none" if failed, nothing to count, or both axes are equal."""
+        scores = self._scores()
+        return scores.deciding_axis if scores else "none"
+
+    @model_serializer(mode="wrap")
+    def _write_in_reading_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        first = ["id", "status", "score", "reason", *_COMPUTED[1:], "axes", "scale"]
+        order = [key for name in first for key in (name, to_camel(name)) if key in written]
+        return {**{key: written[key] for key in order}, **written}
