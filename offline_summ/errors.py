@@ -65,7 +65,7 @@ class OfflineSummError(Exception):
         return f"{self.message} {self.hint}".strip()
 
 
-class UsageError(OfflineSummError):
+class UsageError(OfflineSummError, ValueError):
     """An option or a configuration file says something that cannot be done."""
 
     exit_code = EXIT_USAGE

@@ -22,7 +22,6 @@ from offline_summ.errors import FailureKind
 from offline_summ.scoring import Axes, DecidingAxis
 
 Protocol = Literal["joint"]
-Language = Literal["en", "ja", "zh"]
 Step = Literal["input", "source_judgement", "coverage", "reason"]
 Note = Literal[
     "no_claims",
@@ -34,7 +33,6 @@ Note = Literal[
 ]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
-LANGUAGES: tuple[Language, ...] = ("en", "ja", "zh")
 _COMPUTED = ("score", "alignment_score", "coverage_score", "deciding_axis")
 
 
@@ -108,7 +106,7 @@ class Failure(_Frozen):
 
 
 class Tokens(_Frozen):
-    """Token counts over all calls of an example; `cached` is the part of `prompt` served from the prefix cache."""
+    """Token counts over all calls of an example; `cached` is the part of `prompt` from the prefix cache."""
 
     prompt: int = 0
     cached: int = 0
@@ -134,9 +132,9 @@ class RunRecord(_Frozen):
 
     judge: str
     weights_sha256: str | None
-    prompts_sha256: str | None
+    prompts_sha256: str
     protocol: Protocol
-    language: Language | None
+    language: str
     engine: str
     versions: dict[str, str]
     seed: int

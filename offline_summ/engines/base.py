@@ -125,3 +125,6 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Stop the judge and every process it started; does nothing if there is none."""
+
+    def kill(self) -> None:
+        """End every process of the judge at once. Called from any thread, when `close` does not return."""

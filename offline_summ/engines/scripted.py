@@ -26,9 +26,7 @@ class ScriptedEngine:
         requests: every request received, in order.
     """
 
-    def __init__(
-        self, script: Script, *, judge: str = "scripted", context_length: int | None = None
-    ) -> None:
+    def __init__(self, script: Script, *, judge: str = "scripted", context_length: int | None = None) -> None:
         """Keep the script."""
         self._script = script
         self._record = EngineRecord(judge=judge, engine="scripted")
@@ -81,6 +79,9 @@ class ScriptedEngine:
 
     async def close(self) -> None:
         """Do nothing: there is nothing to stop."""
+
+    def kill(self) -> None:
+        """Do nothing: there is nothing to end."""
 
 
 def judgement_reply(

@@ -50,6 +50,7 @@ class VLLMEngine:
         self._seed = seed
         self._llm: Any = None
         self._encoder: ChatEncoder | None = None
+        self._others: frozenset[int | None] = frozenset()
         self._patterns: dict[str, str] = {}
         self._request_numbers = itertools.count()
 
@@ -78,6 +79,7 @@ class VLLMEngine:
         if self._llm is not None:
             return
         log = _new_log(self._log_folder)
+        self._others = frozenset(child.pid for child in multiprocessing.active_children())
         _prepare_environment(log)
         with _output_to(log), _main_module_hidden():
             try:
@@ -87,7 +89,7 @@ class VLLMEngine:
             except ImportError as error:
                 raise _import_error(error) from error
             # vLLM raises whatever its own stack raises: ValueError, RuntimeError, OSError, and others.
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 raise JudgeError(
                     f"Judge {self._prepared.judge.name!r} cannot be loaded: {_first_line(error)}.",
                     f"See {str(log)!r}.",
@@ -137,7 +139,7 @@ class VLLMEngine:
             JudgeError: vLLM stopped, or could not compile the grammar.
         """
         from vllm import SamplingParams, TokensPrompt
-        from vllm.sampling_params import StructuredOutputsParams
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         if self._llm is None or self._encoder is None:
             raise JudgeError("The judge is not loaded.", "Call `start` first.")
@@ -145,19 +147,18 @@ class VLLMEngine:
         prefixes = sum(map(len, request.verdict_words))
         parameters = SamplingParams(
             temperature=0.0,
+            output_kind=RequestOutputKind.FINAL_ONLY,
             seed=request.seed,
             max_tokens=self._reply_tokens(len(ids), request.reply.max_tokens),
             structured_outputs=StructuredOutputsParams(regex=self._pattern(request)),
             logprobs=min(prefixes, 64) if request.verdict_words else None,
         )
-        output: Any = None
+        number = next(self._request_numbers)
+        replies = self._llm.generate(TokensPrompt(prompt_token_ids=ids), parameters, f"request-{number}")
         try:
-            async for output in self._llm.generate(
-                TokensPrompt(prompt_token_ids=ids), parameters, f"request-{next(self._request_numbers)}"
-            ):
-                pass
+            *_, output = [output async for output in replies]
         # vLLM's errors share no base class with a stable import path.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             raise JudgeError(f"vLLM failed in step {request.step!r}: {type(error).__name__}.") from error
         reply = output.outputs[0]
         if reply.finish_reason not in ("stop", "length"):
@@ -197,12 +198,19 @@ class VLLMEngine:
         """Stop vLLM and its processes; a process that does not end within three seconds is killed."""
         llm, self._llm, self._encoder = self._llm, None, None
         if llm is not None:
-            children = multiprocessing.active_children()
+            children = self._children()
             llm.shutdown(timeout=_SHUTDOWN_TIMEOUT_S)
             for child in children:
                 child.join(timeout=_SHUTDOWN_TIMEOUT_S)
-                if child.is_alive():
-                    child.kill()
+        self.kill()
+
+    def kill(self) -> None:
+        """End every process that vLLM started at once; its workers end with it."""
+        for child in self._children():
+            child.kill()
+
+    def _children(self) -> list[Any]:
+        return [child for child in multiprocessing.active_children() if child.pid not in self._others]
 
 
 def _word_probabilities(logprobs: Any, words: tuple[str, ...]) -> Mapping[str, float] | None:
@@ -231,7 +239,7 @@ def _kv_cache_bytes(folder: Path, context_length: int) -> int:
     config = config.get("text_config", config)
     heads = config["num_attention_heads"]
     size = config.get("head_dim") or config["hidden_size"] // heads
-    per_token = 2 * 2 * config["num_hidden_layers"] * config.get("num_key_value_heads", heads) * size
+    per_token: int = 2 * 2 * config["num_hidden_layers"] * config.get("num_key_value_heads", heads) * size
     return max(_GIB, math.ceil(1.05 * per_token * context_length))
 
 

@@ -1,0 +1,33 @@
+"""Scores a summary against its source with an open-weights judge model on your own machine.
+
+    from offline_summ import SummarizationScorer
+
+    with SummarizationScorer() as scorer:
+        result = scorer.score(source, summary)
+    print(result.score, result.reason)
+
+Importing this package loads no model library, opens no connection and changes no setting.
+"""
+
+from offline_summ.engines.scripted import ScriptedEngine
+from offline_summ.errors import InputError, JudgeError, OfflineSummError, UsageError, WeightsError
+from offline_summ.judges import Judge
+from offline_summ.messages import ToolResult, extract_tool_results
+from offline_summ.schemas import Example, SummarizationResult
+from offline_summ.scorer import SummarizationOptions, SummarizationScorer
+
+__all__ = [
+    "Example",
+    "InputError",
+    "Judge",
+    "JudgeError",
+    "OfflineSummError",
+    "ScriptedEngine",
+    "SummarizationOptions",
+    "SummarizationResult",
+    "SummarizationScorer",
+    "ToolResult",
+    "UsageError",
+    "WeightsError",
+    "extract_tool_results",
+]

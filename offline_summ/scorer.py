@@ -1,0 +1,393 @@
+"""`SummarizationScorer`: a judge and options; one example in, one result out.
+
+The one place that catches broadly: whatever goes wrong with an example becomes its failure. Knows nothing of
+files and the command line.
+"""
+
+import asyncio
+import time
+import unicodedata
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+from offline_summ import messages, scoring
+from offline_summ.engines.base import SEED, Engine
+from offline_summ.engines.vllm import VLLMEngine
+from offline_summ.errors import ExampleError, OfflineSummError, UsageError
+from offline_summ.judges import Judge, load_registry, resolve_judge
+from offline_summ.loop import LoopThread
+from offline_summ.prompts import PromptLibrary, PromptSet, load_prompts
+from offline_summ.protocols import joint
+from offline_summ.protocols.dialogue import Dialogue
+from offline_summ.schemas import (
+    AnalyzeStepResult,
+    Example,
+    Failure,
+    Note,
+    PreprocessStepResult,
+    Protocol,
+    RunRecord,
+    SummarizationResult,
+)
+from offline_summ.scoring import Axes
+from offline_summ.weights import default_home, ignore_progress, open_judge
+from offline_summ.weights_files import OnProgress
+
+T = TypeVar("T")
+ReasonMode = Literal["composed", "judge", "none"]
+SourceExtractor = Callable[[Any, Any], str | Sequence[str]]
+
+MAX_QUESTIONS = 10
+_MAX_QUESTIONS_LIMIT = 100
+_QUOTED_IN_REASON = 3
+_CLOSE_TIMEOUT_S = 4.0
+# No tokenizer packs more characters of prose into a token on average; far longer texts need no counting.
+_MAX_CHARACTERS_PER_TOKEN = 50
+
+
+@dataclass(frozen=True)
+class SummarizationOptions:
+    """How to score.
+
+    Attributes:
+        source: the source, or several context texts; beats the run input.
+        source_extractor: gets run input and run output and returns the source; beats `source`.
+        max_questions: most questions to draw from the source, 1 to 100.
+        scale: what a perfect score is worth; above 0.
+        axes: "both", or one axis alone, which is then the score.
+        protocol: how the judge is asked.
+        language: language of the prompts; None goes by the source.
+        reason: "composed" from the verdicts, worded by the "judge" in one more call, or "none".
+        prompts: a folder of prompts that replace the shipped ones.
+        timeout: most seconds for one example, loading of the judge excluded; None is no limit.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+
+    source: str | Sequence[str] | None = None
+    source_extractor: SourceExtractor | None = None
+    max_questions: int = MAX_QUESTIONS
+    scale: float = 1.0
+    axes: Axes = "both"
+    protocol: Protocol = "joint"
+    language: str | None = None
+    reason: ReasonMode = "composed"
+    prompts: Path | None = None
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        questions = self.max_questions
+        if isinstance(questions, bool) or not isinstance(questions, int) or not 1 <= questions <= 100:
+            raise UsageError(
+                f"max_questions is {questions!r}.", f"Give a whole number from 1 to {_MAX_QUESTIONS_LIMIT}."
+            )
+        if not 0 < self.scale < float("inf"):
+            raise UsageError(f"scale is {self.scale!r}.", "Give a number above 0.")
+        if self.timeout is not None and not self.timeout > 0:
+            raise UsageError(f"timeout is {self.timeout!r}.", "Give seconds above 0, or None.")
+        choices = {"axes": get_args(Axes), "protocol": get_args(Protocol), "reason": get_args(ReasonMode)}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                value = getattr(self, name)
+                raise UsageError(f"{name} is {value!r}.", f"Choose one of {', '.join(allowed)}.")
+
+
+class SummarizationScorer:
+    """Scores summaries against their sources with one judge.
+
+    The judge is loaded by the first score, or by `start`, and stays loaded until `close`. A scorer may be
+    used as a context manager, from any thread, and from synchronous and asynchronous code alike.
+
+    Args:
+        model: name of a judge in models.toml, a folder with a model, a `Judge`, or an engine; None is the
+            default judge.
+        options: how to score.
+        home: folder with prepared weights and logs; None is the user's cache folder.
+        on_progress: told about the checking of weights.
+
+    Raises:
+        UsageError: the judge is unknown, a prompt is faulty, or the language has no prompts.
+        WeightsError: the judge's weights are not on this machine, or not what they should be.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Judge | Engine | None = None,
+        options: SummarizationOptions | None = None,
+        *,
+        home: Path | None = None,
+        on_progress: OnProgress = ignore_progress,
+    ) -> None:
+        """Check everything that can be checked before a judge loads."""
+        self._options = options or SummarizationOptions()
+        self._prompts: PromptLibrary = load_prompts(self._options.prompts)
+        if self._options.language is not None:
+            self._prompts.choose(self._options.language, "")
+        self._engine: Engine = _engine_of(model, home or default_home(), on_progress)
+        self._start_lock = asyncio.Lock()
+        self._loop = LoopThread()
+        # Stops the judge at the end of the program for those who forget to.
+        self._finalizer = weakref.finalize(self, _shut_down, self._loop, self._engine)
+
+    @property
+    def options(self) -> SummarizationOptions:
+        """How this scorer scores."""
+        return self._options
+
+    def start(self) -> None:
+        """Load the judge now instead of with the first score.
+
+        Raises:
+            JudgeError: the judge cannot be loaded.
+        """
+        self._loop.run(self._start())
+
+    def score(
+        self, source: str | Sequence[str], summary: str, *, id: str | None = None
+    ) -> SummarizationResult:
+        """Score one summary.
+
+        Args:
+            source: the source, or several context texts.
+            summary: the summary.
+            id: id of the example, repeated in the result.
+
+        Returns:
+            The result; what is wrong with this example is its `failure`, not an exception.
+
+        Raises:
+            JudgeError: the judge cannot be loaded.
+        """
+        return self._loop.run(self._score_text(source, summary, id))
+
+    async def ascore(
+        self, source: str | Sequence[str], summary: str, *, id: str | None = None
+    ) -> SummarizationResult:
+        """Asynchronous form of `score`."""
+        return await self._loop.run_from_loop(self._score_text(source, summary, id))
+
+    def run(self, input: Any, output: Any, *, id: str | None = None) -> SummarizationResult:
+        """Score the summary that a run produced.
+
+        Args:
+            input: what the run was given: a string, chat messages, or an object that holds them.
+            output: what it produced, in the same shapes. The summary is its last assistant message with text.
+            id: id of the example, repeated in the result.
+
+        Returns:
+            The result; what is wrong with this example is its `failure`, not an exception.
+
+        Raises:
+            UsageError: the source extractor or `source` gives something that is no text.
+            JudgeError: the judge cannot be loaded.
+        """
+        return self._loop.run(self._score_run(input, output, id))
+
+    async def arun(self, input: Any, output: Any, *, id: str | None = None) -> SummarizationResult:
+        """Asynchronous form of `run`."""
+        return await self._loop.run_from_loop(self._score_run(input, output, id))
+
+    def close(self) -> None:
+        """Stop the judge. A later score loads it again."""
+        _shut_down(self._loop, self._engine)
+
+    def __enter__(self) -> "SummarizationScorer":
+        """Return the scorer."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the judge."""
+        self.close()
+
+    async def __aenter__(self) -> "SummarizationScorer":
+        """Return the scorer."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop the judge."""
+        await asyncio.to_thread(self.close)
+
+    async def _start(self) -> None:
+        async with self._start_lock:
+            await self._engine.start()
+
+    async def _score_run(self, input: Any, output: Any, id: str | None) -> SummarizationResult:
+        source = messages.source_of(
+            input, output, source=self._options.source, extractor=self._options.source_extractor
+        )
+        return await self._score(Example(id=id, source=source, summary=messages.summary_of(output)))
+
+    async def _score_text(
+        self, source: str | Sequence[str], summary: str, id: str | None
+    ) -> SummarizationResult:
+        joined = messages.source_of(None, None, source=source)
+        return await self._score(Example(id=id, source=joined, summary=messages.text_of(summary)))
+
+    async def _score(self, example: Example) -> SummarizationResult:
+        options, dialogue, started = self._options, Dialogue(self._engine), time.monotonic()
+        prompts = self._prompts.choose(options.language, example.source)
+        outcome: _Outcome | Failure
+        try:
+            _check(example, self._engine.context_length)
+            await self._start()
+            started = time.monotonic()
+            async with asyncio.timeout(options.timeout):
+                outcome = await _judge(example, dialogue, prompts, options)
+        except UsageError:
+            raise
+        except ExampleError as error:
+            outcome = Failure(kind=error.kind, message=str(error), step=dialogue.step)
+        except TimeoutError:
+            message = f"The example took longer than {options.timeout:g} seconds."
+            outcome = Failure(kind="timeout", message=message, step=dialogue.step)
+        except OfflineSummError as error:
+            if dialogue.step == "input":
+                raise
+            outcome = Failure(kind="judge_error", message=str(error), step=dialogue.step)
+        except Exception as error:  # noqa: BLE001
+            # Only the type: the text of a foreign exception may quote a document.
+            message = f"The judge failed with {type(error).__name__}."
+            outcome = Failure(kind="judge_error", message=message, step=dialogue.step)
+        record = self._record(dialogue, prompts, time.monotonic() - started)
+        if isinstance(outcome, Failure):
+            return SummarizationResult(
+                id=example.id,
+                status="failed",
+                axes=options.axes,
+                scale=options.scale,
+                failure=outcome,
+                run=record,
+            )
+        return SummarizationResult(
+            id=example.id,
+            status="scored",
+            axes=options.axes,
+            scale=options.scale,
+            reason=outcome.reason,
+            preprocess_step_result=outcome.preprocess,
+            analyze_step_result=outcome.analyze,
+            notes=outcome.notes,
+            run=record,
+        )
+
+    def _record(self, dialogue: Dialogue, prompts: PromptSet, seconds: float) -> RunRecord:
+        engine = self._engine.record
+        return RunRecord(
+            judge=engine.judge,
+            weights_sha256=engine.weights_sha256,
+            prompts_sha256=prompts.sha256,
+            protocol=self._options.protocol,
+            language=prompts.language,
+            engine=engine.engine,
+            versions={"offline-summ": metadata.version("offline-summ"), **engine.versions},
+            seed=SEED,
+            calls=len(dialogue.completions),
+            tokens=dialogue.tokens,
+            seconds=round(seconds, 3),
+        )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    preprocess: PreprocessStepResult
+    analyze: AnalyzeStepResult
+    notes: tuple[Note, ...]
+    reason: str | None
+
+
+async def _judge(
+    example: Example, dialogue: Dialogue, prompts: PromptSet, options: SummarizationOptions
+) -> _Outcome:
+    claims, questions, notes = await joint.judge_source(
+        dialogue,
+        prompts,
+        source=example.source,
+        summary=example.summary,
+        axes=options.axes,
+        max_questions=options.max_questions,
+    )
+    coverage = await joint.judge_coverage(dialogue, prompts, summary=example.summary, questions=questions)
+    undefined: dict[Note, bool] = {
+        "no_claims": options.axes != "coverage" and not claims,
+        "no_questions": options.axes != "alignment" and not questions,
+    }
+    outcome = _Outcome(
+        preprocess=PreprocessStepResult(alignment=claims, questions=questions),
+        analyze=AnalyzeStepResult(coverage=coverage),
+        notes=tuple(note for note, holds in undefined.items() if holds) + notes,
+        reason=None,
+    )
+    if options.reason == "none":
+        return outcome
+    figures = _figures(outcome, options)
+    if options.reason == "judge":
+        reason = await joint.word_reason(dialogue, prompts, figures)
+    else:
+        reason = prompts.render_reason(**figures, quoted=_QUOTED_IN_REASON)
+    return _Outcome(outcome.preprocess, outcome.analyze, outcome.notes, reason)
+
+
+def _figures(outcome: _Outcome, options: SummarizationOptions) -> dict[str, Any]:
+    claims, answers = outcome.preprocess.alignment, outcome.analyze.coverage
+    supported, answered = [c.supported for c in claims], [a.answered for a in answers]
+    scores = scoring.score(supported, answered, axes=options.axes, scale=options.scale)
+
+    def axis(share: float | None, verdicts: list[bool]) -> dict[str, float] | None:
+        return None if share is None else {"share": share, "true": sum(verdicts), "all": len(verdicts)}
+
+    return {
+        "score": scores.value,
+        "scale": options.scale,
+        "alignment": axis(scores.alignment, supported),
+        "coverage": axis(scores.coverage, answered),
+        "deciding_axis": scores.deciding_axis,
+        "unsupported": [_one_line(c.claim) for c in claims if not c.supported],
+        "unanswered": [_one_line(a.question) for a in answers if not a.answered],
+    }
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _check(example: Example, context_length: int | None) -> None:
+    if _is_blank(example.source):
+        raise ExampleError("empty_source", "The source holds no text.", "Give a source with text.")
+    if _is_blank(example.summary):
+        raise ExampleError("empty_summary", "The summary holds no text.", "Give a summary with text.")
+    characters = len(example.source) + len(example.summary)
+    if context_length is not None and characters > _MAX_CHARACTERS_PER_TOKEN * context_length:
+        raise ExampleError(
+            "source_too_long",
+            f"The texts have {characters} characters, too many for the judge's {context_length} tokens.",
+            "Shorten the source, or use a judge with a longer context.",
+        )
+
+
+def _is_blank(text: str) -> bool:
+    """Whether `text` has nothing but spaces, control and format characters."""
+    return not any(unicodedata.category(character)[0] in "LMNPS" for character in text)
+
+
+def _engine_of(model: str | Path | Judge | Engine | None, home: Path, on_progress: OnProgress) -> Engine:
+    if model is not None and not isinstance(model, str | Path | Judge):
+        return model
+    if not isinstance(model, Judge):
+        registry = load_registry()
+        model = resolve_judge(str(model), registry) if model is not None else registry.get(registry.default)
+    return VLLMEngine(open_judge(model, home, on_progress), log_folder=home / "logs")
+
+
+def _shut_down(loop: LoopThread, engine: Engine) -> None:
+    closing: Coroutine[Any, Any, None] = engine.close()
+    try:
+        loop.submit(closing).result(_CLOSE_TIMEOUT_S)
+    except TimeoutError:
+        engine.kill()
+    loop.stop(timeout=1.0)
