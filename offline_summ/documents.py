@@ -5,6 +5,7 @@ decoded with replacement characters, and no encoding is guessed. Nothing is fetc
 nothing of scoring or judges.
 """
 
+import json
 import logging
 import os
 import re
@@ -16,12 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from xml.parsers import expat
 
 from offline_summ.errors import InputError, UsageError
 
-__all__ = ["decode_text", "read_document"]
+__all__ = ["decode_text", "parse_json", "read_document"]
 
 _Format = Literal["pdf", "docx", "html"]
 _FORMATS: dict[str, _Format] = {".pdf": "pdf", ".docx": "docx", ".html": "html", ".htm": "html"}
@@ -117,6 +118,27 @@ def decode_text(data: bytes, name: str) -> str:
             "Give a text, PDF, DOCX or HTML file.",
         )
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def parse_json(text: str, name: str) -> Any:
+    """Parse the JSON text of a file.
+
+    Args:
+        text: the whole file.
+        name: what to call the file in an error.
+
+    Raises:
+        InputError: it is not JSON; the message says where, and quotes nothing.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{name!r} is not JSON: {error.msg.lower()} in line {error.lineno}, column {error.colno}.",
+            "Give a file with one JSON object.",
+        ) from None
+    except (RecursionError, ValueError):
+        raise InputError(f"{name!r} is JSON that is nested too deep or holds a number too long.") from None
 
 
 def _read_bytes(path: Path) -> bytes:

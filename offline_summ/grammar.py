@@ -30,14 +30,14 @@ TEXT_PATTERN = f'"{_CHARACTER}(?: ?{_CHARACTER})*"'
 
 # Tokens that a call may spend on one item. Measured on news summaries with the embedded judges the longest
 # honest item stays under half of it; Japanese and Chinese need about twice the tokens of English.
-_TOKENS_PER_CLAIM = 160
-_TOKENS_PER_QUESTION = 64
-_TOKENS_PER_ANSWER = 96
+_TOKENS_PER_CLAIM = 96
+_TOKENS_PER_QUESTION = 40
+_TOKENS_PER_ANSWER = 64
 _TOKENS_PER_REASON = 256
 _TOKENS_OF_FRAME = 32
 
 _CLAIM_LIMITS = (4, 8, 12, 16, 24, 32, 48, 64)
-_WORDS_PER_CLAIM = 8
+_WORDS_PER_CLAIM = 12
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _CJK_CHARACTERS_PER_WORD = 2
 
@@ -122,7 +122,7 @@ class ReplyGrammar(Generic[R]):
 
 
 def claim_limit(summary: str) -> int:
-    """Return how many claims a reply may list: about one for eight words of the summary, in steps.
+    """Return how many claims a reply may list: about one for twelve words of the summary, in steps.
 
     The steps keep the number of different grammars, and so of compilations, small. Japanese and Chinese
     characters count half a word each.

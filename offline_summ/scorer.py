@@ -35,7 +35,7 @@ from offline_summ.schemas import (
 )
 from offline_summ.scoring import Axes
 from offline_summ.weights import default_home, ignore_progress, open_judge
-from offline_summ.weights_files import OnProgress
+from offline_summ.weights_files import OnProgress, Progress
 
 T = TypeVar("T")
 ReasonMode = Literal["composed", "judge", "none"]
@@ -109,7 +109,7 @@ class SummarizationScorer:
             default judge.
         options: how to score.
         home: folder with prepared weights and logs; None is the user's cache folder.
-        on_progress: told about the checking of weights.
+        on_progress: told about the checking of weights and the loading of the judge, from any thread.
 
     Raises:
         UsageError: the judge is unknown, a prompt is faulty, or the language has no prompts.
@@ -130,6 +130,8 @@ class SummarizationScorer:
         if self._options.language is not None:
             self._prompts.choose(self._options.language, "")
         self._engine: Engine = _engine_of(model, home or default_home(), on_progress)
+        self._on_progress = on_progress
+        self._started = False
         self._start_lock = asyncio.Lock()
         self._loop = LoopThread()
         # Stops the judge at the end of the program for those who forget to.
@@ -195,6 +197,7 @@ class SummarizationScorer:
 
     def close(self) -> None:
         """Stop the judge. A later score loads it again."""
+        self._started = False
         _shut_down(self._loop, self._engine)
 
     def __enter__(self) -> "SummarizationScorer":
@@ -215,7 +218,11 @@ class SummarizationScorer:
 
     async def _start(self) -> None:
         async with self._start_lock:
-            await self._engine.start()
+            if not self._started:
+                self._on_progress(Progress(f"loading judge {self._engine.record.judge!r}", 0, None, None))
+                await self._engine.start()
+                self._started = True
+                self._on_progress(Progress("scoring", 0, None, None))
 
     async def _score_run(self, input: Any, output: Any, id: str | None) -> SummarizationResult:
         source = messages.source_of(

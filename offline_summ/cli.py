@@ -1,0 +1,371 @@
+"""The command line. The only place that prints, exits and reads the environment.
+
+Results go to standard output, everything else to standard error. What is wrong is one line there, and an exit
+code of DESIGN's table in `errors.py`. Heavy imports happen inside the commands.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+from offline_summ.errors import EXIT_BELOW_THRESHOLD, EXIT_USAGE, OfflineSummError, UsageError, exit_code_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from offline_summ.judges import Judge
+    from offline_summ.schemas import SummarizationResult
+    from offline_summ.weights_files import Progress
+
+_EXIT_INTERRUPTED = 130
+_EXIT_TERMINATED = 143
+_STDIN = "-"
+_CLICK_ERROR = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="offline-summ",
+    help="Score a summary against its source with an open-weights judge model on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+judges_app = typer.Typer(
+    help="List, show and fetch judge models.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(judges_app, name="judges")
+
+ModelsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--models", metavar="FILE", help="A models.toml of your own; may be given more than once."),
+]
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        envvar="OFFLINE_SUMM_HOME",
+        metavar="DIR",
+        help="Folder for prepared weights and logs. Default: the user's cache folder.",
+    ),
+]
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    signal.signal(signal.SIGTERM, _raise_terminated)
+    code = _EXIT_INTERRUPTED
+    try:
+        code = typer.main.get_command(app).main(prog_name="offline-summ", standalone_mode=False) or 0
+    except OfflineSummError as error:
+        code = _complain(str(error), error.exit_code)
+    except _CLICK_ERROR as error:  # type: ignore[misc]
+        code = _complain_of_usage(error)
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("Interrupted.", code)
+        _end_at_once(code)
+    except _Terminated:
+        _end_at_once(_complain("Terminated.", _EXIT_TERMINATED))
+    except BrokenPipeError:
+        # The reader of standard output went away, as `head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 0
+    sys.exit(code)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(metadata.version("offline-summ"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def score(
+    source: Annotated[
+        str | None, typer.Argument(metavar="SOURCE", help="File with the source; - is standard input.")
+    ] = None,
+    summary: Annotated[
+        str | None, typer.Argument(metavar="SUMMARY", help="File with the summary; - is standard input.")
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="FILE",
+            help='JSON with the "input" and "output" of a run, instead of SOURCE and SUMMARY.',
+        ),
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option("--judge", metavar="NAME|DIR", help="Judge: a name in models.toml or a model folder."),
+    ] = None,
+    protocol: Annotated[
+        Literal["joint"] | None,
+        typer.Option("--protocol", help="How the judge is asked. Default: the judge's own."),
+    ] = None,
+    axes: Annotated[
+        Literal["both", "alignment", "coverage"],
+        typer.Option("--axes", help="Axes to score; one alone is then the score."),
+    ] = "both",
+    max_questions: Annotated[
+        int, typer.Option("--max-questions", metavar="N", help="Most questions to draw from the source.")
+    ] = 10,
+    scale: Annotated[
+        float, typer.Option("--scale", metavar="X", help="What a perfect score is worth.")
+    ] = 1.0,
+    language: Annotated[
+        str | None,
+        typer.Option("--language", metavar="CODE", help="Prompts: en, ja or zh. Default: by the source."),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option("--prompts", metavar="DIR", help="Prompts of your own that replace the shipped ones."),
+    ] = None,
+    reason: Annotated[
+        Literal["composed", "judge", "none"],
+        typer.Option("--reason", help="Compose the reason from the verdicts, or let the judge word it."),
+    ] = "composed",
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="S", help="Most seconds, loading excluded.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
+    fail_under: Annotated[
+        float | None, typer.Option("--fail-under", metavar="X", help="Exit with 1 if the score is below X.")
+    ] = None,
+    models: ModelsOption = None,
+    home: HomeOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Score one summary against its source.
+
+    SOURCE and SUMMARY are text or Markdown in UTF-8, or, with the extra `docs`, PDF, DOCX or HTML.
+    """
+    if fail_under is not None and not 0 <= fail_under <= scale:
+        raise UsageError(
+            f"--fail-under is {fail_under!r}.", f"Give a number from 0 to the scale, which is {scale:g}."
+        )
+    run_input, run_output = _read_run(run) if run is not None else (None, None)
+    if run is not None and (source is not None or summary is not None):
+        raise UsageError("--run stands instead of SOURCE and SUMMARY.", "Give one or the other.")
+    if run is None and (source is None or summary is None):
+        missing = "SOURCE and SUMMARY" if source is None else "SUMMARY"
+        raise UsageError(f"Argument {missing} is missing.", "Give two files, or --run FILE.")
+
+    from offline_summ.scorer import SummarizationOptions, SummarizationScorer
+    from offline_summ.weights import default_home
+
+    chosen = _find_judge(judge, models)
+    options = SummarizationOptions(
+        max_questions=max_questions,
+        scale=scale,
+        axes=axes,
+        protocol=protocol or chosen.protocol,
+        language=language,
+        reason=reason,
+        prompts=prompts,
+        timeout=timeout,
+    )
+    texts = None if source is None or summary is None else _read_pair(source, summary)
+    with _progress(quiet) as progress:
+        scorer = SummarizationScorer(chosen, options, home=home or default_home(), on_progress=progress.show)
+        with scorer:
+            result = scorer.score(*texts) if texts else scorer.run(run_input, run_output)
+    _print_result(result, as_json)
+    if result.failure is not None:
+        raise typer.Exit(_complain(result.failure.message, exit_code_of(result.failure.kind)))
+    if fail_under is not None and result.score is not None and result.score < fail_under:
+        message = f"The score {result.score:.2f} is below {fail_under:g}."
+        raise typer.Exit(_complain(message, EXIT_BELOW_THRESHOLD))
+
+
+@judges_app.command("list")
+def list_judges(
+    models: ModelsOption = None,
+    home: HomeOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the judges of models.toml, and whether their weights are ready on this machine."""
+    from offline_summ.judges import load_registry
+    from offline_summ.render import judges_view
+    from offline_summ.weights import default_home, is_ready
+
+    registry = load_registry(*models or ())
+    rows = [(judge, is_ready(judge, home or default_home())) for judge in registry.judges.values()]
+    if as_json:
+        entries = [{**judge.model_dump(mode="json"), "ready": ready} for judge, ready in rows]
+        _write(json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
+    else:
+        _show(judges_view(rows, registry.default))
+
+
+@judges_app.command("show")
+def show_judge(
+    name: Annotated[str, typer.Argument(metavar="NAME|DIR", help="A name in models.toml or a model folder.")],
+    models: ModelsOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Show everything about one judge."""
+    from offline_summ.render import judge_view
+    from offline_summ.weights import default_home, is_ready
+
+    judge = _find_judge(name, models)
+    _show(judge_view(judge, is_ready(judge, home or default_home())))
+
+
+@judges_app.command("fetch")
+def fetch_judges(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Names in models.toml. Default: the default judge."),
+    ] = None,
+    models: ModelsOption = None,
+    home: HomeOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Fetch and prepare the weights of judges. The only command that may use the network."""
+    from offline_summ.weights import default_home, fetch_judge, is_ready
+
+    place = home or default_home()
+    for judge in [_find_judge(name, models) for name in names or (None,)]:
+        there = is_ready(judge, place)
+        with _progress(quiet) as progress:
+            prepared = fetch_judge(judge, place, progress.show)
+        what = "was ready, and its digests are right" if there else "is ready"
+        _write(f"Judge {judge.name!r} {what}: {prepared.folder}\n")
+
+
+def _find_judge(name: str | None, models: list[Path] | None) -> "Judge":
+    from offline_summ.judges import load_registry, resolve_judge
+
+    registry = load_registry(*models or ())
+    return registry.get(registry.default) if name is None else resolve_judge(name, registry)
+
+
+def _read_pair(source: str, summary: str) -> tuple[str, str]:
+    if source == summary == _STDIN:
+        raise UsageError("SOURCE and SUMMARY are both '-'.", "Give a file for one of them.")
+    return _read_text(source), _read_text(summary)
+
+
+def _read_text(name: str) -> str:
+    from offline_summ.documents import decode_text, read_document
+
+    return decode_text(sys.stdin.buffer.read(), _STDIN) if name == _STDIN else read_document(Path(name))
+
+
+def _read_run(name: str) -> tuple[Any, Any]:
+    from offline_summ.documents import parse_json
+    from offline_summ.messages import run_of
+
+    return run_of(parse_json(_read_text(name), name))
+
+
+def _print_result(result: "SummarizationResult", as_json: bool) -> None:
+    from offline_summ import render
+
+    if as_json:
+        _write(render.as_json(result))
+    elif result.failure is None:
+        _show(render.result_view(result))
+
+
+def _write(text: str) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8"))
+    sys.stdout.buffer.flush()
+
+
+def _show(view: "RenderableType") -> None:
+    from rich.console import Console
+
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    Console(highlight=False, markup=False, emoji=False).print(view)
+
+
+class _ProgressLine:
+    """What a terminal shows while work goes on; silent where standard error is no terminal."""
+
+    def __init__(self, live: Any) -> None:
+        self._live = live
+        self._stage = ""
+        self._task: Any = None
+
+    def show(self, progress: "Progress") -> None:
+        """Show a stage, and how far it has come where that is known."""
+        if self._live is None:
+            return
+        if progress.stage != self._stage:
+            if self._task is not None:
+                self._live.remove_task(self._task)
+            self._task = self._live.add_task(progress.stage, total=progress.total)
+            self._stage = progress.stage
+        self._live.update(self._task, completed=progress.done, total=progress.total)
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[_ProgressLine]:
+    if quiet or not sys.stderr.isatty():
+        yield _ProgressLine(None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    # A descriptor of its own: while vLLM loads, descriptors 1 and 2 of this process point to its log.
+    with os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace") as stream:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(file=stream, force_terminal=True), transient=True) as live:
+            yield _ProgressLine(live)
+
+
+def _complain(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    text = f"offline-summ: {line}\n"
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stderr.flush()
+    return code
+
+
+def _complain_of_usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message())
+        return EXIT_USAGE
+    command = context.command_path if context else "offline-summ"
+    return _complain(f"{error.format_message().rstrip('.')}. Run `{command} --help`.", EXIT_USAGE)
+
+
+def _raise_terminated(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+def _end_at_once(code: int) -> NoReturn:
+    """End without waiting for threads: one of them may be blocked in an engine that is still loading."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

