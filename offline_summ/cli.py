@@ -5,6 +5,7 @@ code of DESIGN's table in `errors.py`. Heavy imports happen inside the commands.
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from offline_summ.schemas import SummarizationResult
     from offline_summ.weights_files import Progress
 
-_EXIT_INTERRUPTED = 130
-_EXIT_TERMINATED = 143
 _STDIN = "-"
 _CLICK_ERROR = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
@@ -59,29 +58,35 @@ HomeOption = Annotated[
 ]
 
 
-class _Terminated(BaseException):
-    """SIGTERM arrived."""
+class _Stopped(BaseException):
+    """A signal asks the program to end. No KeyboardInterrupt: typer turns that into an exit of its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.message = "Interrupted." if number == signal.SIGINT else "Terminated."
+        self.code = 128 + number
 
 
 def main() -> None:
     """Run the command line and exit."""
-    signal.signal(signal.SIGTERM, _raise_terminated)
-    code = _EXIT_INTERRUPTED
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    _terminal()
     try:
         code = typer.main.get_command(app).main(prog_name="offline-summ", standalone_mode=False) or 0
     except OfflineSummError as error:
         code = _complain(str(error), error.exit_code)
     except _CLICK_ERROR as error:  # type: ignore[misc]
         code = _complain_of_usage(error)
-    except (KeyboardInterrupt, typer.Abort):
-        _complain("Interrupted.", code)
-        _end_at_once(code)
-    except _Terminated:
-        _end_at_once(_complain("Terminated.", _EXIT_TERMINATED))
+    except _Stopped as stopped:
+        _end_at_once(_complain(stopped.message, stopped.code))
     except BrokenPipeError:
         # The reader of standard output went away, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
+    if "vllm" in sys.modules:
+        # Everything is stopped and written; what vLLM and torch do at the end takes seconds, and can fail.
+        _end_at_once(code)
     sys.exit(code)
 
 
@@ -334,21 +339,25 @@ def _progress(quiet: bool) -> Iterator[_ProgressLine]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    # A descriptor of its own: while vLLM loads, descriptors 1 and 2 of this process point to its log.
-    with os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace") as stream:
+    with os.fdopen(os.dup(_terminal()), "w", encoding="utf-8", errors="replace") as stream:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(file=stream, force_terminal=True), transient=True) as live:
             yield _ProgressLine(live)
 
 
 def _complain(message: str, code: int) -> int:
-    line = " ".join(message.split())
-    text = f"offline-summ: {line}\n"
+    from offline_summ.render import visible
+
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    with contextlib.suppress(BrokenPipeError):
-        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        os.write(_terminal(), f"offline-summ: {visible(message)}\n".encode(encoding, "backslashreplace"))
     return code
+
+
+@functools.cache
+def _terminal() -> int:
+    """Return a descriptor of standard error as it was at the start: while vLLM loads, 2 is its log."""
+    return os.dup(2)
 
 
 def _complain_of_usage(error: Any) -> int:
@@ -360,8 +369,9 @@ def _complain_of_usage(error: Any) -> int:
     return _complain(f"{error.format_message().rstrip('.')}. Run `{command} --help`.", EXIT_USAGE)
 
 
-def _raise_terminated(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise _Terminated
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)
+    raise _Stopped(number)
 
 
 def _end_at_once(code: int) -> NoReturn:

@@ -5,6 +5,8 @@ files and the command line.
 """
 
 import asyncio
+import atexit
+import contextlib
 import time
 import unicodedata
 import weakref
@@ -44,7 +46,8 @@ SourceExtractor = Callable[[Any, Any], str | Sequence[str]]
 MAX_QUESTIONS = 10
 _MAX_QUESTIONS_LIMIT = 100
 _QUOTED_IN_REASON = 3
-_CLOSE_TIMEOUT_S = 4.0
+_CLOSE_TIMEOUT_S = 10.0
+_INTERRUPT_TIMEOUT_S = 1.0
 # No tokenizer packs more characters of prose into a token on average; far longer texts need no counting.
 _MAX_CHARACTERS_PER_TOKEN = 50
 
@@ -135,7 +138,7 @@ class SummarizationScorer:
         self._start_lock = asyncio.Lock()
         self._loop = LoopThread()
         # Stops the judge at the end of the program for those who forget to.
-        self._finalizer = weakref.finalize(self, _shut_down, self._loop, self._engine)
+        self._finalizer = weakref.finalize(self, _shut_down, self._loop, self._engine, _CLOSE_TIMEOUT_S)
 
     @property
     def options(self) -> SummarizationOptions:
@@ -197,16 +200,21 @@ class SummarizationScorer:
 
     def close(self) -> None:
         """Stop the judge. A later score loads it again."""
+        self._close(_CLOSE_TIMEOUT_S)
+
+    def _close(self, timeout: float) -> None:
         self._started = False
-        _shut_down(self._loop, self._engine)
+        atexit.unregister(self._finalizer)
+        _shut_down(self._loop, self._engine, timeout)
 
     def __enter__(self) -> "SummarizationScorer":
         """Return the scorer."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Stop the judge."""
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop the judge; at once if the program is being interrupted."""
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        self._close(_INTERRUPT_TIMEOUT_S if interrupted else _CLOSE_TIMEOUT_S)
 
     async def __aenter__(self) -> "SummarizationScorer":
         """Return the scorer."""
@@ -222,6 +230,9 @@ class SummarizationScorer:
                 self._on_progress(Progress(f"loading judge {self._engine.record.judge!r}", 0, None, None))
                 await self._engine.start()
                 self._started = True
+                # Registered after the engine's own imports, so that it runs before theirs: the exit handler
+                # of multiprocessing waits for the engine's processes.
+                atexit.register(self._finalizer)
                 self._on_progress(Progress("scoring", 0, None, None))
 
     async def _score_run(self, input: Any, output: Any, id: str | None) -> SummarizationResult:
@@ -391,10 +402,14 @@ def _engine_of(model: str | Path | Judge | Engine | None, home: Path, on_progres
     return VLLMEngine(open_judge(model, home, on_progress), log_folder=home / "logs")
 
 
-def _shut_down(loop: LoopThread, engine: Engine) -> None:
+def _shut_down(loop: LoopThread, engine: Engine, timeout: float) -> None:
     closing: Coroutine[Any, Any, None] = engine.close()
+    closed = loop.submit(closing)
     try:
-        loop.submit(closing).result(_CLOSE_TIMEOUT_S)
+        closed.result(timeout)
     except TimeoutError:
+        # Without its processes an engine that is still loading gives up, and the loop gets to close it.
         engine.kill()
+        with contextlib.suppress(TimeoutError):
+            closed.result(_INTERRUPT_TIMEOUT_S)
     loop.stop(timeout=1.0)

@@ -84,7 +84,7 @@ class VLLMEngine:
         log = _new_log(self._log_folder)
         self._others = frozenset(child.pid for child in multiprocessing.active_children())
         _prepare_environment(log)
-        with _output_to(log), _main_module_hidden(), children_tied(os.environ):
+        with _output_to(log), _main_module_hidden(), children_tied():
             try:
                 self._llm, tokenizer = self._load()
             except OfflineSummError:
@@ -293,6 +293,7 @@ def _prepare_environment(log: Path) -> None:
     logger.setLevel(logging.INFO)
     for handler in logger.handlers[:]:
         logger.removeHandler(handler)
+        handler.close()
     handler = logging.FileHandler(log, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
     logger.addHandler(handler)
