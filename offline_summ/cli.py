@@ -1,4 +1,4 @@
-"""The command line. The only place that prints, exits and reads the environment.
+"""The command line. The only place that prints and exits.
 
 Results go to standard output, everything else to standard error. What is wrong is one line there, and an exit
 code of DESIGN's table in `errors.py`. Heavy imports happen inside the commands.
@@ -51,9 +51,8 @@ HomeOption = Annotated[
     Path | None,
     typer.Option(
         "--home",
-        envvar="OFFLINE_SUMM_HOME",
         metavar="DIR",
-        help="Folder for prepared weights and logs. Default: the user's cache folder.",
+        help="Folder for weights and logs. Default: $OFFLINE_SUMM_HOME, or one in the user's cache.",
     ),
 ]
 

@@ -26,7 +26,9 @@ YES, NO = "yes", "no"
 # One JSON string of printable text: no space at either end, never two in a row (a judge that falls into
 # a loop falls into whitespace first), `\"` and `\\` as the only escapes.
 _CHARACTER = r'(?:[^"\\ \x00-\x1f\x7f-\x9f\u00a0\u2028\u2029\u3000]|\\["\\])'
-TEXT_PATTERN = f'"{_CHARACTER}(?: ?{_CHARACTER})*"'
+# The first character is no dot either: a small judge copies the "..." of the form that it is shown.
+_FIRST = _CHARACTER.replace("[^", "[^.\\u2026", 1)
+TEXT_PATTERN = f'"{_FIRST}(?: ?{_CHARACTER})*"'
 
 # Tokens that a call may spend on one item. Measured on news summaries with the embedded judges the longest
 # honest item stays under half of it; Japanese and Chinese need about twice the tokens of English.

