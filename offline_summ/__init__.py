@@ -13,8 +13,9 @@ from offline_summ.engines.scripted import ScriptedEngine
 from offline_summ.errors import InputError, JudgeError, OfflineSummError, UsageError, WeightsError
 from offline_summ.judges import Judge
 from offline_summ.messages import ToolResult, extract_tool_results
+from offline_summ.options import SummarizationOptions
 from offline_summ.schemas import Example, SummarizationResult
-from offline_summ.scorer import SummarizationOptions, SummarizationScorer
+from offline_summ.scorer import SummarizationScorer
 
 __all__ = [
     "Example",

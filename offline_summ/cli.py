@@ -5,6 +5,7 @@ code of DESIGN's table in `errors.py`. Heavy imports happen inside the commands.
 """
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -18,7 +19,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from offline_summ.errors import EXIT_BELOW_THRESHOLD, EXIT_USAGE, OfflineSummError, UsageError, exit_code_of
+from offline_summ.errors import (
+    EXIT_BELOW_THRESHOLD,
+    EXIT_JUDGE,
+    EXIT_OK,
+    EXIT_USAGE,
+    InputError,
+    OfflineSummError,
+    UsageError,
+    exit_code_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,6 +38,7 @@ if TYPE_CHECKING:
     from offline_summ.weights_files import Progress
 
 _STDIN = "-"
+_WRITE_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EDQUOT)
 _CLICK_ERROR = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 app = typer.Typer(
@@ -70,23 +81,43 @@ def main() -> None:
     """Run the command line and exit."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    _fill_closed_descriptors()
     _terminal()
     try:
-        code = typer.main.get_command(app).main(prog_name="offline-summ", standalone_mode=False) or 0
-    except OfflineSummError as error:
-        code = _complain(str(error), error.exit_code)
-    except _CLICK_ERROR as error:  # type: ignore[misc]
-        code = _complain_of_usage(error)
+        code = _run()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except _Stopped as stopped:
-        _end_at_once(_complain(stopped.message, stopped.code))
+        code = _complain(stopped.message, stopped.code)
     except BrokenPipeError:
-        # The reader of standard output went away, as `head` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 0
-    if "vllm" in sys.modules:
-        # Everything is stopped and written; what vLLM and torch do at the end takes seconds, and can fail.
-        _end_at_once(code)
-    sys.exit(code)
+        code = EXIT_OK  # the reader of standard output went away, as `head` does
+    except OSError as error:
+        if error.errno not in _WRITE_ERRORS or error.filename is not None:
+            raise
+        code = _complain(f"Standard output cannot be written: {error.strerror}.", EXIT_JUDGE)
+    # Everything is stopped and written. What vLLM and torch do at the end takes seconds, and can fail; and a
+    # thread may be blocked in an engine that was still loading.
+    os._exit(code)
+
+
+def _run() -> int:
+    if sys.stdout is None:
+        return _complain("Standard output is closed. Redirect it to a file or to /dev/null.", EXIT_USAGE)
+    try:
+        return typer.main.get_command(app).main(prog_name="offline-summ", standalone_mode=False) or EXIT_OK
+    except OfflineSummError as error:
+        return _complain(str(error), error.exit_code)
+    except _CLICK_ERROR as error:  # type: ignore[misc]
+        return _complain_of_usage(error)
+
+
+def _fill_closed_descriptors() -> None:
+    """Open /dev/null in place of a closed standard stream, so that no file of ours becomes one by chance."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _print_version(wanted: bool) -> None:
@@ -174,10 +205,14 @@ def score(
     if run is not None and (source is not None or summary is not None):
         raise UsageError("--run stands instead of SOURCE and SUMMARY.", "Give one or the other.")
     if run is None and (source is None or summary is None):
-        missing = "SOURCE and SUMMARY" if source is None else "SUMMARY"
-        raise UsageError(f"Argument {missing} is missing.", "Give two files, or --run FILE.")
+        missing = "SOURCE and SUMMARY are" if source is None else "SUMMARY is"
+        raise UsageError(f"{missing} missing.", "Give two files, or --run FILE.")
+    for name, value in (("SOURCE", source), ("SUMMARY", summary), ("--run", run)):
+        if value == "":
+            raise UsageError(f"{name} is ''.", "Give the name of a file.")
 
-    from offline_summ.scorer import SummarizationOptions, SummarizationScorer
+    from offline_summ.options import SummarizationOptions
+    from offline_summ.scorer import SummarizationScorer
     from offline_summ.weights import default_home
 
     chosen = _find_judge(judge, models)
@@ -276,7 +311,11 @@ def _read_pair(source: str, summary: str) -> tuple[str, str]:
 def _read_text(name: str) -> str:
     from offline_summ.documents import decode_text, read_document
 
-    return decode_text(sys.stdin.buffer.read(), _STDIN) if name == _STDIN else read_document(Path(name))
+    if name != _STDIN:
+        return read_document(Path(name))
+    if sys.stdin is None:
+        raise InputError("Standard input is closed.", "Redirect a file into it, or name the file.")
+    return decode_text(sys.stdin.buffer.read(), _STDIN)
 
 
 def _read_run(name: str) -> tuple[Any, Any]:
@@ -305,7 +344,7 @@ def _show(view: "RenderableType") -> None:
     from rich.console import Console
 
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     Console(highlight=False, markup=False, emoji=False).print(view)
 
@@ -332,7 +371,7 @@ class _ProgressLine:
 
 @contextlib.contextmanager
 def _progress(quiet: bool) -> Iterator[_ProgressLine]:
-    if quiet or not sys.stderr.isatty():
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield _ProgressLine(None)
         return
     from rich.console import Console
@@ -371,10 +410,3 @@ def _complain_of_usage(error: Any) -> int:
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     signal.signal(number, signal.SIG_IGN)
     raise _Stopped(number)
-
-
-def _end_at_once(code: int) -> NoReturn:
-    """End without waiting for threads: one of them may be blocked in an engine that is still loading."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

@@ -298,7 +298,7 @@ def resolve_judge(name_or_path: str, registry: Registry) -> Judge:
     if name_or_path in registry.judges:
         return registry.judges[name_or_path]
     looks_like_path = "/" in name_or_path or "\\" in name_or_path or name_or_path.startswith((".", "~"))
-    path = Path(name_or_path).expanduser() if looks_like_path else Path(name_or_path)
+    path = _absolute(Path(name_or_path)) if looks_like_path else Path(name_or_path)
     if looks_like_path or (name_or_path and path.is_dir()):
         return judge_from_folder(path)
     return registry.get(name_or_path)
@@ -311,7 +311,7 @@ def judge_from_folder(path: Path) -> Judge:
         UsageError: there is no such folder.
         WeightsError: the folder does not hold a complete model, or states no context length.
     """
-    folder = Path(path).expanduser().resolve()
+    folder = _absolute(Path(path))
     config = check_model_folder(folder)
     stated = _stated_context(config)
     if stated is None:
@@ -353,7 +353,7 @@ def check_model_folder(folder: Path, *, needs_chat_template: bool = True) -> dic
             f"Model folder '{folder}' has no tokenizer.",
             "Copy the model's tokenizer.json and tokenizer_config.json into it.",
         )
-    if not any(name.endswith((".safetensors", ".bin")) for name in names):
+    if not any(name.endswith((".safetensors", ".bin")) and (folder / name).is_file() for name in names):
         raise WeightsError(
             f"Model folder '{folder}' has no weights.", "Copy the model's *.safetensors files into it."
         )
@@ -392,7 +392,7 @@ def _stated_context(config: dict[str, Any]) -> int | None:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise WeightsError(
             f"Cannot read '{path}': {reason}.", "Copy the file from the model again."
@@ -407,6 +407,8 @@ def _read_toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"Cannot read the file of judges '{file}': {error.strerror}.") from error
+    except RecursionError as error:
+        raise UsageError(f"{file}: not valid TOML: it is nested too deep.") from error
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors
         raise UsageError(f"{file}: not valid TOML: {error}.") from error
 
@@ -432,7 +434,21 @@ def _judge_from_entry(file: Path, name: str, entry: Any) -> Judge:
 def _with_absolute_path(file: Path, source: Any) -> Any:
     if not isinstance(source, dict) or not isinstance(source.get("path"), str):
         return source
-    return {**source, "path": str(file.resolve().parent / Path(source["path"]).expanduser())}
+    return {**source, "path": str(_absolute(file).parent / _at_home(Path(source["path"])))}
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return _at_home(path).resolve()
+    except OSError as error:  # such as a current folder that was removed
+        raise UsageError(f"The path {str(path)!r} cannot be followed: {error.strerror}.") from error
+
+
+def _at_home(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"The path {str(path)!r} names no user's home.", "Give a full path.") from error
 
 
 _SOURCE_TYPES: Mapping[str, type[_Entry]] = {

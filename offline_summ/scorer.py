@@ -7,15 +7,16 @@ files and the command line.
 import asyncio
 import atexit
 import contextlib
+import threading
 import time
 import unicodedata
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar
 
 from offline_summ import messages, scoring
 from offline_summ.engines.base import SEED, Engine
@@ -23,6 +24,7 @@ from offline_summ.engines.vllm import VLLMEngine
 from offline_summ.errors import ExampleError, OfflineSummError, UsageError
 from offline_summ.judges import Judge, load_registry, resolve_judge
 from offline_summ.loop import LoopThread
+from offline_summ.options import SummarizationOptions
 from offline_summ.prompts import PromptLibrary, PromptSet, load_prompts
 from offline_summ.protocols import joint
 from offline_summ.protocols.dialogue import Dialogue
@@ -32,74 +34,20 @@ from offline_summ.schemas import (
     Failure,
     Note,
     PreprocessStepResult,
-    Protocol,
     RunRecord,
+    Step,
     SummarizationResult,
 )
-from offline_summ.scoring import Axes
 from offline_summ.weights import default_home, ignore_progress, open_judge
 from offline_summ.weights_files import OnProgress, Progress
 
 T = TypeVar("T")
-ReasonMode = Literal["composed", "judge", "none"]
-SourceExtractor = Callable[[Any, Any], str | Sequence[str]]
 
-MAX_QUESTIONS = 10
-_MAX_QUESTIONS_LIMIT = 100
 _QUOTED_IN_REASON = 3
 _CLOSE_TIMEOUT_S = 10.0
 _INTERRUPT_TIMEOUT_S = 1.0
 # No tokenizer packs more characters of prose into a token on average; far longer texts need no counting.
 _MAX_CHARACTERS_PER_TOKEN = 50
-
-
-@dataclass(frozen=True)
-class SummarizationOptions:
-    """How to score.
-
-    Attributes:
-        source: the source, or several context texts; beats the run input.
-        source_extractor: gets run input and run output and returns the source; beats `source`.
-        max_questions: most questions to draw from the source, 1 to 100.
-        scale: what a perfect score is worth; above 0.
-        axes: "both", or one axis alone, which is then the score.
-        protocol: how the judge is asked.
-        language: language of the prompts; None goes by the source.
-        reason: "composed" from the verdicts, worded by the "judge" in one more call, or "none".
-        prompts: a folder of prompts that replace the shipped ones.
-        timeout: most seconds for one example, loading of the judge excluded; None is no limit.
-
-    Raises:
-        UsageError: a value is out of range.
-    """
-
-    source: str | Sequence[str] | None = None
-    source_extractor: SourceExtractor | None = None
-    max_questions: int = MAX_QUESTIONS
-    scale: float = 1.0
-    axes: Axes = "both"
-    protocol: Protocol = "joint"
-    language: str | None = None
-    reason: ReasonMode = "composed"
-    prompts: Path | None = None
-    timeout: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
-        questions = self.max_questions
-        if isinstance(questions, bool) or not isinstance(questions, int) or not 1 <= questions <= 100:
-            raise UsageError(
-                f"max_questions is {questions!r}.", f"Give a whole number from 1 to {_MAX_QUESTIONS_LIMIT}."
-            )
-        if not 0 < self.scale < float("inf"):
-            raise UsageError(f"scale is {self.scale!r}.", "Give a number above 0.")
-        if self.timeout is not None and not self.timeout > 0:
-            raise UsageError(f"timeout is {self.timeout!r}.", "Give seconds above 0, or None.")
-        choices = {"axes": get_args(Axes), "protocol": get_args(Protocol), "reason": get_args(ReasonMode)}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                value = getattr(self, name)
-                raise UsageError(f"{name} is {value!r}.", f"Choose one of {', '.join(allowed)}.")
 
 
 class SummarizationScorer:
@@ -131,8 +79,11 @@ class SummarizationScorer:
         on_progress: OnProgress = ignore_progress,
     ) -> None:
         """Check everything that can be checked before a judge loads."""
-        self._options = options or SummarizationOptions()
-        self._prompts: PromptLibrary = load_prompts(self._options.prompts)
+        self._options = SummarizationOptions() if options is None else options
+        if not isinstance(self._options, SummarizationOptions):
+            raise UsageError(f"options is a {type(options).__name__}.", "Give a SummarizationOptions.")
+        folder = self._options.prompts
+        self._prompts: PromptLibrary = load_prompts(None if folder is None else Path(folder))
         if self._options.language is not None:
             self._prompts.choose(self._options.language, "")
         self._engine: Engine = _engine_of(model, models, home or default_home(), on_progress)
@@ -140,8 +91,11 @@ class SummarizationScorer:
         self._started = False
         self._start_lock = asyncio.Lock()
         self._loop = LoopThread()
+        self._close_lock = threading.Lock()
         # Stops the judge at the end of the program for those who forget to.
-        self._finalizer = weakref.finalize(self, _shut_down, self._loop, self._engine, _CLOSE_TIMEOUT_S)
+        self._finalizer = weakref.finalize(
+            self, _shut_down, self._loop, self._engine, self._close_lock, _CLOSE_TIMEOUT_S
+        )
 
     @property
     def options(self) -> SummarizationOptions:
@@ -209,7 +163,7 @@ class SummarizationScorer:
     def _close(self, timeout: float) -> None:
         self._started = False
         atexit.unregister(self._finalizer)
-        _shut_down(self._loop, self._engine, timeout)
+        _shut_down(self._loop, self._engine, self._close_lock, timeout)
 
     def __enter__(self) -> "SummarizationScorer":
         """Return the scorer."""
@@ -240,16 +194,21 @@ class SummarizationScorer:
                 self._on_progress(Progress("scoring", 0, None, None))
 
     async def _score_run(self, input: Any, output: Any, id: str | None) -> SummarizationResult:
-        source = messages.source_of(
-            input, output, source=self._options.source, extractor=self._options.source_extractor
+        # In a thread: an extractor of the user's may block, or score something itself.
+        source = await asyncio.to_thread(
+            messages.source_of,
+            input,
+            output,
+            source=self._options.source,
+            extractor=self._options.source_extractor,
         )
-        return await self._score(Example(id=id, source=source, summary=messages.summary_of(output)))
+        return await self._score(_example(id, source, messages.summary_of(output)))
 
     async def _score_text(
         self, source: str | Sequence[str], summary: str, id: str | None
     ) -> SummarizationResult:
         joined = messages.source_of(None, None, source=source)
-        return await self._score(Example(id=id, source=joined, summary=messages.text_of(summary)))
+        return await self._score(_example(id, joined, messages.text_of(summary)))
 
     async def _score(self, example: Example) -> SummarizationResult:
         options, dialogue, started = self._options, Dialogue(self._engine), time.monotonic()
@@ -259,23 +218,16 @@ class SummarizationScorer:
             _check(example, self._engine.context_length)
             await self._start()
             started = time.monotonic()
-            async with asyncio.timeout(options.timeout):
+            async with asyncio.timeout(options.timeout) as limit:
                 outcome = await _judge(example, dialogue, prompts, options)
         except UsageError:
             raise
         except ExampleError as error:
             outcome = Failure(kind=error.kind, message=str(error), step=dialogue.step)
-        except TimeoutError:
-            message = f"The example took longer than {options.timeout:g} seconds."
-            outcome = Failure(kind="timeout", message=message, step=dialogue.step)
-        except OfflineSummError as error:
+        except Exception as error:
             if dialogue.step == "input":
                 raise
-            outcome = Failure(kind="judge_error", message=str(error), step=dialogue.step)
-        except Exception as error:  # noqa: BLE001
-            # Only the type: the text of a foreign exception may quote a document.
-            message = f"The judge failed with {type(error).__name__}."
-            outcome = Failure(kind="judge_error", message=message, step=dialogue.step)
+            outcome = _failure_of(error, dialogue.step, options.timeout if limit.expired() else None)
         record = self._record(dialogue, prompts, time.monotonic() - started)
         if isinstance(outcome, Failure):
             return SummarizationResult(
@@ -313,6 +265,16 @@ class SummarizationScorer:
             tokens=dialogue.tokens,
             seconds=round(seconds, 3),
         )
+
+
+def _failure_of(error: Exception, step: Step, exceeded: float | None) -> Failure:
+    if exceeded is not None and isinstance(error, TimeoutError):
+        message = f"The example took longer than {exceeded:g} seconds."
+        return Failure(kind="timeout", message=message, step=step)
+    if isinstance(error, OfflineSummError):
+        return Failure(kind="judge_error", message=str(error), step=step)
+    # Only the type: the text of a foreign exception may quote a document.
+    return Failure(kind="judge_error", message=f"The judge failed with {type(error).__name__}.", step=step)
 
 
 @dataclass(frozen=True)
@@ -374,6 +336,12 @@ def _figures(outcome: _Outcome, options: SummarizationOptions) -> dict[str, Any]
     }
 
 
+def _example(id: str | None, source: str, summary: str) -> Example:
+    if id is not None and (not isinstance(id, str) or any("\ud800" <= c <= "\udfff" for c in id)):
+        raise UsageError(f"id is {id!r}.", "Give a string of valid characters, or None.")
+    return Example(id=id, source=source, summary=summary)
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
@@ -393,14 +361,18 @@ def _check(example: Example, context_length: int | None) -> None:
 
 
 def _is_blank(text: str) -> bool:
-    """Whether `text` has nothing but spaces, control and format characters."""
-    return not any(unicodedata.category(character)[0] in "LMNPS" for character in text)
+    """Whether `text` has nothing but spaces, control and format characters, and replaced surrogates."""
+    return not any(unicodedata.category(c)[0] in "LMNPS" and c != "\ufffd" for c in text)
 
 
 def _engine_of(
     model: str | Path | Judge | Engine | None, models: Sequence[Path], home: Path, on_progress: OnProgress
 ) -> Engine:
     if model is not None and not isinstance(model, str | Path | Judge):
+        if not hasattr(model, "generate"):
+            raise UsageError(
+                f"model is of type {type(model).__name__}.", "Give a judge's name, a folder, or an engine."
+            )
         return model
     if not isinstance(model, Judge):
         registry = load_registry(*models)
@@ -408,14 +380,16 @@ def _engine_of(
     return VLLMEngine(model, partial(open_judge, model, home, on_progress), log_folder=home / "logs")
 
 
-def _shut_down(loop: LoopThread, engine: Engine, timeout: float) -> None:
-    closing: Coroutine[Any, Any, None] = engine.close()
-    closed = loop.submit(closing)
-    try:
-        closed.result(timeout)
-    except TimeoutError:
-        # Without its processes an engine that is still loading gives up, and the loop gets to close it.
-        engine.kill()
-        with contextlib.suppress(TimeoutError):
-            closed.result(_INTERRUPT_TIMEOUT_S)
-    loop.stop(timeout=1.0)
+def _shut_down(loop: LoopThread, engine: Engine, lock: threading.Lock, timeout: float) -> None:
+    with lock:
+        if not loop.is_running:
+            return
+        closed = loop.submit(engine.close())
+        try:
+            closed.result(timeout)
+        except TimeoutError:
+            # Without its processes an engine that is still loading gives up, and the loop gets to close it.
+            engine.kill()
+            with contextlib.suppress(TimeoutError):
+                closed.result(_INTERRUPT_TIMEOUT_S)
+        loop.stop(timeout=1.0)

@@ -36,11 +36,13 @@ from offline_summ.weights_files import (
     FileDigest,
     OnProgress,
     Progress,
+    check_safetensors,
     clear_disk_errors,
     digest_file,
     digest_files,
     flush_to_disk,
     folder_digest,
+    list_files,
     read_manifest,
     require_space,
     write_manifest,
@@ -218,6 +220,9 @@ def _open_source(judge: Judge, source: Source, home: Path, on_progress: OnProgre
         )
     else:
         _check_folder(judge, folder)  # cheap, so before every byte is read
+        for name in list_files(folder):
+            if name.endswith(".safetensors"):
+                check_safetensors(folder / name)
     found = digest_files(folder, "verifying", on_progress)
     if expected is not None:
         _compare(judge, folder, expected, found)

@@ -167,6 +167,34 @@ def digest_file(
     return FileDigest(size, digest.hexdigest())
 
 
+def check_safetensors(path: Path) -> None:
+    """Check that a safetensors file is as long as its header says, by reading the header alone.
+
+    The format: 8 bytes with the length of the header, the header as JSON with the end of each tensor in the
+    bytes that follow.
+
+    Raises:
+        WeightsError: the file is cut short, or is something else.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length)) if 0 < length <= size - 8 else None
+        if not isinstance(header, dict):
+            raise ValueError("no header")
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        complete = size == 8 + length + max(ends, default=0)
+    except OSError as error:
+        raise WeightsError(f"Cannot read '{path}': {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise WeightsError(f"'{path}' is not a safetensors file.", "Copy it from the model again.") from error
+    if not complete:
+        raise WeightsError(
+            f"'{path}' has {size} bytes, which is not what its header says.", "Copy it from the model again."
+        )
+
+
 def folder_digest(files: Mapping[str, FileDigest]) -> str:
     """Return the one digest that identifies the weights; its formula is at the top of this file."""
     weights = [name for name in sorted(files) if name.endswith(WEIGHT_SUFFIXES)]

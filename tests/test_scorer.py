@@ -1,5 +1,7 @@
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -220,7 +222,7 @@ class TestReason:
 
 
 class TestFailures:
-    @pytest.mark.parametrize("blank", ["", " \n\t", "\u200b\ufeff", "\x00\x01"])
+    @pytest.mark.parametrize("blank", ["", " \n\t", "\u200b\ufeff", "\x00\x01", "\ud800"])
     def test_a_source_without_text(self, blank):
         scorer, engine = scorer_of(claims(True), questions(True))
         with scorer:
@@ -283,6 +285,19 @@ class TestFailures:
         with SummarizationScorer(engine, SummarizationOptions(timeout=0.05)) as scorer:
             result = scorer.score(SOURCE, SUMMARY)
         assert (result.failure.kind, result.failure.step) == ("timeout", "source_judgement")
+
+    @pytest.mark.parametrize("timeout", [None, 60])
+    def test_a_time_limit_of_the_engine_is_not_that_of_the_example(self, timeout):
+        def fail(request):
+            raise TimeoutError
+
+        engine = ScriptedEngine(fail)
+        with SummarizationScorer(engine, SummarizationOptions(timeout=timeout)) as scorer:
+            result = scorer.score(SOURCE, SUMMARY)
+        assert (result.failure.kind, result.failure.message) == (
+            "judge_error",
+            "The judge failed with TimeoutError.",
+        )
 
     def test_an_engine_that_cannot_start_raises(self):
         class Broken(ScriptedEngine):
@@ -380,9 +395,134 @@ class TestUse:
             scorer.score(SOURCE, SUMMARY)
         assert "offline-summ" not in {thread.name for thread in threading.enumerate()}
 
+    def test_closing_while_a_score_is_on_its_way_tells_its_caller(self):
+        begun = threading.Event()
+
+        async def wait(request):
+            begun.set()
+            await asyncio.sleep(30)
+            return ""
+
+        scorer, raised = SummarizationScorer(ScriptedEngine(wait)), []
+
+        def score_and_keep_what_is_raised():
+            try:
+                scorer.score(SOURCE, SUMMARY)
+            except JudgeError as error:
+                raised.append(str(error))
+
+        thread = threading.Thread(target=score_and_keep_what_is_raised)
+        thread.start()
+        begun.wait(5)
+        scorer.close()
+        thread.join(5)
+        assert raised == ["The scorer was closed while it was scoring. Close it when all results are there."]
+
+    def test_closing_tells_asynchronous_callers_too(self):
+        async def wait(request):
+            await asyncio.sleep(30)
+            return ""
+
+        async def main():
+            scorer = SummarizationScorer(ScriptedEngine(wait))
+            scoring = asyncio.create_task(scorer.ascore(SOURCE, SUMMARY))
+            await asyncio.sleep(0.2)
+            await asyncio.to_thread(scorer.close)
+            with pytest.raises(JudgeError, match="closed while it was scoring"):
+                await scoring
+
+        asyncio.run(main())
+
+    def test_cancelling_an_asynchronous_score_is_a_cancellation(self):
+        async def wait(request):
+            await asyncio.sleep(30)
+            return ""
+
+        async def main():
+            async with SummarizationScorer(ScriptedEngine(wait)) as scorer:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(scorer.ascore(SOURCE, SUMMARY), 0.2)
+
+        asyncio.run(main())
+
+    def test_closing_from_many_threads_at_once_is_quick_and_clean(self):
+        scorer, _ = scorer_of(claims(True), questions(True))
+        scorer.score(SOURCE, SUMMARY)
+        threads = [threading.Thread(target=scorer.close) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(5)
+        assert not any(thread.is_alive() for thread in threads)
+
+    def test_a_score_in_a_fork_is_refused_and_does_not_hang(self):
+        code = (
+            "import os, sys\n"
+            "from offline_summ import ScriptedEngine, SummarizationScorer, UsageError\n"
+            "s = SummarizationScorer(ScriptedEngine.judging({'A.': True}, {'B?': True}))\n"
+            "s.score('a', 'b')\n"
+            "pid = os.fork()\n"
+            "if pid == 0:\n"
+            "    try:\n"
+            "        s.score('a', 'b')\n"
+            "    except UsageError as error:\n"
+            "        print(error, flush=True)\n"
+            "    os._exit(0)\n"
+            "os.waitpid(pid, 0)\n"
+        )
+        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.stderr) == (
+            "A scorer was used after a fork. Make a scorer in each process.\n",
+            "",
+        )
+
+    @pytest.mark.parametrize("request_to_end", [SystemExit(3), KeyboardInterrupt()])
+    def test_an_extractor_that_ends_the_program_ends_the_call_and_not_the_loop(self, request_to_end):
+        def end(run_input, run_output):
+            raise request_to_end
+
+        with scorer_of(claims(True), questions(True), source_extractor=end)[0] as scorer:
+            with pytest.raises(type(request_to_end)):
+                scorer.run(SOURCE, SUMMARY)
+            assert scorer.score(SOURCE, SUMMARY).score == 1.0
+
+    def test_an_extractor_may_score_with_the_same_scorer(self):
+        engine = ScriptedEngine.judging(claims(True), questions(True))
+        scorers = []
+
+        def best(run_input, run_output):
+            assert scorers[0].score("A.", "B.").score == 1.0
+            return SOURCE
+
+        scorers.append(SummarizationScorer(engine, SummarizationOptions(source_extractor=best)))
+        with scorers[0] as scorer:
+            assert scorer.run("x", SUMMARY).score == 1.0
+
+    @pytest.mark.parametrize("wrong", [{"scale": 2}, "options", 5])
+    def test_options_of_another_type_are_refused(self, wrong):
+        with pytest.raises(UsageError, match="options is a"):
+            SummarizationScorer(ScriptedEngine(lambda request: ""), wrong)
+
+    @pytest.mark.parametrize("wrong", [5, b"x", {}])
+    def test_a_model_of_another_type_is_refused(self, wrong):
+        with pytest.raises(UsageError, match="model is of type"):
+            SummarizationScorer(wrong)
+
+    @pytest.mark.parametrize("wrong", [5, "\ud800"])
+    def test_an_id_that_cannot_be_written_is_refused(self, wrong):
+        with scorer_of(claims(True), questions(True))[0] as scorer, pytest.raises(UsageError, match="id is"):
+            scorer.score(SOURCE, SUMMARY, id=wrong)
+
+    def test_prompts_may_be_named_by_a_string(self, tmp_path):
+        with pytest.raises(UsageError, match="holds no prompts"):
+            scorer_of(claims(True), questions(True), prompts=str(tmp_path))
+
     @pytest.mark.parametrize(
         ("option", "value"),
-        [("scale", 0), ("scale", -1.0), ("scale", float("nan")), ("axes", "all"), ("protocol", "x"),
+        [("scale", 0), ("scale", -1.0), ("scale", float("nan")), ("scale", 1e308), ("scale", 10**400),
+         ("scale", "1"), ("scale", True), ("timeout", 10**400), ("timeout", "5"), ("language", ""),
+         ("language", ["en"]), ("source_extractor", 5), ("prompts", 5), ("axes", "all"), ("protocol", "x"),
          ("reason", "yes"), ("timeout", 0)],
     )  # fmt: skip
     def test_an_option_that_cannot_be_meant_is_refused(self, option, value):

@@ -164,6 +164,7 @@ class VLLMEngine:
             JudgeError: vLLM stopped, or could not compile the grammar.
         """
         from vllm import SamplingParams, TokensPrompt
+        from vllm.exceptions import VLLMError
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         if self._llm is None or self._encoder is None:
@@ -182,8 +183,7 @@ class VLLMEngine:
         replies = self._llm.generate(TokensPrompt(prompt_token_ids=ids), parameters, f"request-{number}")
         try:
             *_, output = [output async for output in replies]
-        # vLLM's errors share no base class with a stable import path.
-        except Exception as error:
+        except (VLLMError, RuntimeError, ValueError) as error:
             raise JudgeError(f"vLLM failed in step {request.step!r}: {type(error).__name__}.") from error
         reply = output.outputs[0]
         if reply.finish_reason not in ("stop", "length"):
@@ -291,11 +291,16 @@ def _use_all_of_few_cores(environ: MutableMapping[str, str]) -> dict[str, Any]:
 
 
 def _new_log(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in sorted(folder.glob("vllm-*.log"), reverse=True)[_LOGS_KEPT - 1 :]:
-        old.unlink(missing_ok=True)
     log = folder / f"vllm-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.log"
-    log.touch(mode=0o600)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in sorted(folder.glob("vllm-*.log"), reverse=True)[_LOGS_KEPT - 1 :]:
+            old.unlink(missing_ok=True)
+        log.touch(mode=0o600)
+    except OSError as error:
+        raise JudgeError(
+            f"The log {str(log)!r} cannot be written: {error.strerror}.", "Choose another folder with --home."
+        ) from error
     return log
 
 
