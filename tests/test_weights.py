@@ -160,11 +160,11 @@ class TestWhatIsNotThere:
         monkeypatch.delenv("OFFLINE_SUMM_HOME", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert default_home() == tmp_path / "offline-summ"
+        assert not default_home().exists()
 
     def test_the_default_home_is_the_one_that_the_environment_names(self, monkeypatch, tmp_path):
         monkeypatch.setenv("OFFLINE_SUMM_HOME", str(tmp_path))
         assert default_home() == tmp_path
-        assert not default_home().exists()
 
 
 def build_wheel(index: Path, name: str, members: dict[str, bytes]) -> None:
