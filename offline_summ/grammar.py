@@ -1,4 +1,4 @@
-"""The reply each call must give: an Outlines output type with exact counts, and the parser of that reply.
+"""The reply each call must give, with exact counts, and the parser of that reply.
 
 A reply is compact JSON without free whitespace. Field order, verdict words, ids and counts come from the
 grammar; only the texts are the judge's own. The parser takes the same form with any counts, because a
@@ -6,6 +6,7 @@ scripted judge may give fewer or more items than asked; it repairs nothing. Know
 of the engine that runs the grammar.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NoReturn, Ty
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
+from offline_summ import reply_form
 from offline_summ.errors import ExampleError
+from offline_summ.reply_form import Fixed, Form, Items, Part, Resumption, Text, Word
 from offline_summ.scoring import Axes
 
 if TYPE_CHECKING:
@@ -23,27 +26,21 @@ if TYPE_CHECKING:
 
 YES, NO = "yes", "no"
 
-# One JSON string of printable text: no space at either end, never two in a row (a judge that falls into
-# a loop falls into whitespace first), `\"` and `\\` as the only escapes.
-_CHARACTER = r'(?:[^"\\ \x00-\x1f\x7f-\x9f\u00a0\u2028\u2029\u3000]|\\["\\])'
-# The first character is no dot either: a small judge copies the "..." of the form that it is shown.
-_FIRST = _CHARACTER.replace("[^", "[^.\\u2026", 1)
-TEXT_PATTERN = f'"{_FIRST}(?: ?{_CHARACTER})*"'
+# What one text may take: tokens of the reply's budget, measured on news summaries with the embedded judges,
+# where the longest honest text stays under half of it (Japanese and Chinese need about twice the tokens of
+# English); and characters, where a grammar can count them. A text at that limit counts as cut.
+CLAIM = Text("claims", max_tokens=48, max_characters=480)
+QUESTION = Text("questions", max_tokens=40, max_characters=320)
+REASON = Text("reasons", max_tokens=40, max_characters=320, explains=True)
+_WORDED_REASON = Text("reasons", max_tokens=256, max_characters=1600, explains=True)
+_VERDICT = Word((YES, NO))
 
-# Tokens that a call may spend on one item. Measured on news summaries with the embedded judges the longest
-# honest item stays under half of it; Japanese and Chinese need about twice the tokens of English.
-_TOKENS_PER_CLAIM = 96
-_TOKENS_PER_QUESTION = 40
-_TOKENS_PER_ANSWER = 64
-_TOKENS_PER_REASON = 256
-_TOKENS_OF_FRAME = 32
-
-_CLAIM_LIMITS = (4, 8, 12, 16, 24, 32, 48, 64)
+CLAIM_LIMITS = (4, 8, 12, 16, 24, 32, 48, 64)
 _WORDS_PER_CLAIM = 12
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _CJK_CHARACTERS_PER_WORD = 2
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 R = TypeVar("R")
 
 
@@ -54,7 +51,7 @@ class _Reply(BaseModel):
 class ClaimReply(_Reply):
     """A claim with the judge's verdict."""
 
-    claim: Text
+    claim: NonEmpty
     supported: Literal["yes", "no"]
     reason: str | None = None
 
@@ -63,7 +60,7 @@ class JudgementReply(_Reply):
     """Reply of step 1."""
 
     claims: tuple[ClaimReply, ...] = ()
-    questions: tuple[Text, ...] = ()
+    questions: tuple[NonEmpty, ...] = ()
 
 
 class AnswerReply(_Reply):
@@ -82,28 +79,52 @@ class CoverageReply(_Reply):
 class ReasonReply(_Reply):
     """Reply of the call that words the reason."""
 
-    reason: Text
+    reason: NonEmpty
+
+
+class VerdictReply(_Reply):
+    """One verdict with its reason."""
+
+    verdict: Literal["yes", "no"]
+    reason: NonEmpty
 
 
 @dataclass(frozen=True)
-class ReplyGrammar(Generic[R]):
-    """What one call must reply.
+class Piece:
+    """What one call must write: a whole reply, or what is missing of one that was cut.
 
     Attributes:
         name: for logs and caches; equal names mean equal grammars.
-        max_tokens: budget of the reply, in tokens.
-        build: builds the Outlines output type.
-        read: turns parsed JSON into the reply; raises pydantic's ValidationError or ValueError.
+        form: its parts.
     """
 
     name: str
-    max_tokens: int
-    build: Callable[[], "Term"]
-    read: Callable[[Any], R]
+    form: Form
 
-    def output_type(self) -> "Term":
-        """Return the Outlines output type that constrains the reply."""
-        return self.build()
+    @property
+    def max_tokens(self) -> int:
+        """Budget in tokens."""
+        return reply_form.max_tokens(self.form)
+
+    @property
+    def min_tokens(self) -> int:
+        """Tokens that the shortest reply worth having takes."""
+        return reply_form.min_tokens(self.form)
+
+    def output_type(self, *, bounded: bool = False) -> "Term":
+        """Return the Outlines output type; `bounded` lets texts end at their limit of characters."""
+        return reply_form.output_type(self.form, bounded=bounded)
+
+
+@dataclass(frozen=True)
+class ReplyGrammar(Piece, Generic[R]):
+    """What a call must reply, and how the reply is read.
+
+    Attributes:
+        read: turns parsed JSON into the reply; raises pydantic's ValidationError or ValueError.
+    """
+
+    read: Callable[[Any], R]
 
     def parse(self, text: str) -> R:
         """Parse a complete reply.
@@ -117,10 +138,30 @@ class ReplyGrammar(Generic[R]):
             # Not chained: these exceptions quote the reply, which is document text.
             self._refuse(_place_of(error))
 
+    def resume(self, reply: str, *, more: bool) -> "Resumption | None":
+        """Return how a reply goes on that was cut, or None if it cannot. See `reply_form.resume`.
+
+        Raises:
+            ExampleError: kind `invalid_reply`: `reply` is no beginning of such a reply.
+        """
+        try:
+            return reply_form.resume(self.form, reply, more=more)
+        except ValueError as error:
+            self._refuse(f": {error}")
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Return what `resume` may ask a judge for."""
+        return tuple(piece(form) for form in reply_form.continuations(self.form))
+
     def _refuse(self, place: str) -> NoReturn:
         raise ExampleError(
             "invalid_reply", f"The judge's reply does not follow the grammar {self.name!r}{place}."
         ) from None
+
+
+def piece(form: Form) -> Piece:
+    """Return the piece of a reply that has this form; equal forms share one name."""
+    return Piece(f"piece-{hashlib.sha256(repr(form).encode()).hexdigest()[:12]}", form)
 
 
 def claim_limit(summary: str) -> int:
@@ -132,7 +173,7 @@ def claim_limit(summary: str) -> int:
     characters = len(_CJK.findall(summary))
     words = len(_CJK.sub(" ", summary).split()) + characters / _CJK_CHARACTERS_PER_WORD
     wanted = 2 + words / _WORDS_PER_CLAIM
-    return next((limit for limit in _CLAIM_LIMITS if limit >= wanted), _CLAIM_LIMITS[-1])
+    return next((limit for limit in CLAIM_LIMITS if limit >= wanted), CLAIM_LIMITS[-1])
 
 
 @lru_cache(maxsize=256)
@@ -145,33 +186,30 @@ def judgement_grammar(*, axes: Axes, max_claims: int, max_questions: int) -> Rep
         max_questions: from 1 question to this many.
     """
     fields = {"both": ("claims", "questions"), "alignment": ("claims",), "coverage": ("questions",)}[axes]
-
-    def build() -> "Term":
-        from outlines.types import Regex
-        from outlines.types.dsl import String
-
-        text, verdict = Regex(TEXT_PATTERN), Regex(f"({YES}|{NO})")
-        claim = String('{"claim":') + text + ',"supported":"' + verdict + '","reason":' + text + "}"
-        lists = {
-            "claims": _list_of(claim, at_least=0, at_most=max_claims),
-            "questions": _list_of(text, at_least=1, at_most=max_questions),
-        }
-        whole: Term = String("{")
-        for position, field in enumerate(fields):
-            whole = whole + ("," if position else "") + f'"{field}":[' + lists[field] + "]"
-        return whole + "}"
+    claim = (
+        Fixed('{"claim":'),
+        CLAIM,
+        Fixed(',"supported":"'),
+        _VERDICT,
+        Fixed('","reason":'),
+        REASON,
+        Fixed("}"),
+    )
+    lists = {
+        "claims": Items("claims", claim, at_least=0, at_most=max_claims),
+        "questions": Items("questions", (QUESTION,), at_least=1, at_most=max_questions),
+    }
+    form: list[Part] = []
+    for position, field in enumerate(fields):
+        form += [Fixed(("]," if position else "{") + f'"{field}":['), lists[field]]
 
     def read(data: Any) -> JudgementReply:
         if not isinstance(data, dict) or set(data) != set(fields):
             raise ValueError("fields")
         return JudgementReply.model_validate(data)
 
-    tokens = {"claims": max_claims * _TOKENS_PER_CLAIM, "questions": max_questions * _TOKENS_PER_QUESTION}
     return ReplyGrammar(
-        name=f"judgement-{axes}-{max_claims}-{max_questions}",
-        max_tokens=_TOKENS_OF_FRAME + sum(tokens[field] for field in fields),
-        build=build,
-        read=read,
+        name=f"judgement-{axes}-{max_claims}-{max_questions}", form=(*form, Fixed("]}")), read=read
     )
 
 
@@ -184,21 +222,13 @@ def question_ids(count: int) -> tuple[str, ...]:
 def coverage_grammar(count: int) -> ReplyGrammar[CoverageReply]:
     """Return the grammar of step 2: exactly one verdict for each of `count` questions, by its id."""
 
-    def build() -> "Term":
-        from outlines.types import Regex
-        from outlines.types.dsl import String
-
-        text, verdict = Regex(TEXT_PATTERN), Regex(f"({YES}|{NO})")
-        whole: Term = String("{")
-        for position, identifier in enumerate(question_ids(count)):
-            head = ("," if position else "") + f'"{identifier}":' + '{"answered":"'
-            whole = whole + head + verdict + '","reason":' + text + "}"
-        return whole + "}"
-
+    form: list[Part] = []
+    for position, identifier in enumerate(question_ids(count)):
+        head = ("}," if position else "{") + f'"{identifier}":' + '{"answered":"'
+        form += [Fixed(head), _VERDICT, Fixed('","reason":'), REASON]
     return ReplyGrammar(
         name=f"coverage-{count}",
-        max_tokens=_TOKENS_OF_FRAME + count * _TOKENS_PER_ANSWER,
-        build=build,
+        form=(*form, Fixed("}}")),
         read=lambda data: CoverageReply(answers=data),
     )
 
@@ -206,24 +236,20 @@ def coverage_grammar(count: int) -> ReplyGrammar[CoverageReply]:
 @lru_cache(maxsize=1)
 def reason_grammar() -> ReplyGrammar[ReasonReply]:
     """Return the grammar of the call that words the reason of a score."""
+    form = (Fixed('{"reason":'), _WORDED_REASON, Fixed("}"))
+    return ReplyGrammar(name="reason", form=form, read=ReasonReply.model_validate)
 
-    def build() -> "Term":
-        from outlines.types import Regex
-        from outlines.types.dsl import String
 
-        return String('{"reason":') + Regex(TEXT_PATTERN) + "}"
-
+@lru_cache(maxsize=2)
+def verdict_grammar(*, reason_first: bool) -> ReplyGrammar[VerdictReply]:
+    """Return the grammar of one verdict with its reason, in either order."""
+    reason, verdict = (Fixed('"reason":'), REASON), (Fixed('"verdict":"'), _VERDICT, Fixed('"'))
+    first, second = (reason, verdict) if reason_first else (verdict, reason)
     return ReplyGrammar(
-        name="reason", max_tokens=_TOKENS_PER_REASON, build=build, read=ReasonReply.model_validate
+        name=f"verdict-reason-{'first' if reason_first else 'last'}",
+        form=(Fixed("{"), *first, Fixed(","), *second, Fixed("}")),
+        read=VerdictReply.model_validate,
     )
-
-
-def _list_of(item: "Term", *, at_least: int, at_most: int) -> "Term":
-    from outlines.types.dsl import String, between, optional
-
-    more = between(max(at_least - 1, 0), at_most - 1, String(",") + item) if at_most > 1 else String("")
-    items = item + more
-    return items if at_least else optional(items)
 
 
 def _object_without_repeated_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -241,4 +267,6 @@ def _place_of(error: Exception) -> str:
     return f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
 
 
-_FIELD_NAMES = frozenset({"claims", "claim", "supported", "reason", "questions", "answers", "answered"})
+_FIELD_NAMES = frozenset(
+    {"claims", "claim", "supported", "reason", "questions", "answers", "answered", "verdict"}
+)

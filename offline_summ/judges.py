@@ -7,7 +7,6 @@ Knows nothing of engines, and never touches the network.
 """
 
 import difflib
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from pydantic import (
 )
 
 from offline_summ.errors import UsageError, WeightsError
+from offline_summ.model_folder import check_model_folder, stated_context
 from offline_summ.resources import data_path
 
 MAX_FOLDER_CONTEXT = 32768
@@ -44,12 +44,20 @@ _OWN_ENGINE_ARGUMENTS: Mapping[str, str] = {
     "seed": "",
     "enable_prefix_caching": "",
     "logprobs_mode": "",
-    "structured_outputs_config": "",
+    "structured_outputs_config": "grammar_backend",
+    "reasoning_parser": "thinking",
+    "reasoning_parser_plugin": "thinking",
+    "reasoning_config": "thinking",
+    "generation_config": "",
+    "override_generation_config": "",
 }
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+
+GrammarBackend = Literal["guidance", "outlines", "xgrammar"]
+DEFAULT_GRAMMAR_BACKEND: GrammarBackend = "guidance"
 
 NonEmpty = Annotated[str, Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -162,6 +170,20 @@ class WheelsSource(_Entry):
 Source = Annotated[FolderSource | HubSource | GgufSource | WheelsSource, Field(discriminator="kind")]
 
 
+class Thinking(_Entry):
+    """How a judge thinks before it replies, where its chat template cannot switch that off.
+
+    Attributes:
+        start: opens the thoughts; added unless the chat template ends with it already.
+        end: closes the thoughts; the reply begins after it.
+        max_tokens: most tokens to think; then the thoughts are closed and the reply begins.
+    """
+
+    start: str = "<think>\n"
+    end: Annotated[str, Field(pattern=r"\S")] = "\n</think>\n\n"
+    max_tokens: Annotated[StrictInt, Field(gt=0)] = 1024
+
+
 class Judge(_Entry):
     """A judge model: where its weights come from, and how it is run.
 
@@ -178,6 +200,8 @@ class Judge(_Entry):
         trust_remote_code: whether code inside the model folder may be run. Read that code first.
         chat_template_arguments: extra arguments of the chat template.
         chat_template: a chat template for judges that have none.
+        thinking: how the judge thinks before it replies; None for judges that do not, or are told not to.
+        grammar_backend: what holds the judge to its grammars inside vLLM.
         protocol: how it is asked unless an option says otherwise.
         sources: where the weights come from, tried in order.
         engine: any vLLM engine argument that this package does not set itself.
@@ -195,6 +219,8 @@ class Judge(_Entry):
     trust_remote_code: StrictBool = False
     chat_template_arguments: dict[str, Any] = Field(default_factory=dict)
     chat_template: NonEmpty | None = None
+    thinking: Thinking | None = None
+    grammar_backend: GrammarBackend = DEFAULT_GRAMMAR_BACKEND
     protocol: Literal["joint"] = "joint"
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
     engine: dict[str, Any] = Field(default_factory=dict)
@@ -313,7 +339,7 @@ def judge_from_folder(path: Path) -> Judge:
     """
     folder = _absolute(Path(path))
     config = check_model_folder(folder)
-    stated = _stated_context(config)
+    stated = stated_context(config)
     if stated is None:
         raise WeightsError(
             f"'{folder / 'config.json'}' states no context length (max_position_embeddings).",
@@ -326,80 +352,6 @@ def judge_from_folder(path: Path) -> Judge:
         context_length=min(stated, MAX_FOLDER_CONTEXT),
         sources=(FolderSource(path=folder),),
     )
-
-
-def check_model_folder(folder: Path, *, needs_chat_template: bool = True) -> dict[str, Any]:
-    """Check that a folder holds a complete Hugging Face model, and return its config.json.
-
-    Args:
-        folder: the folder.
-        needs_chat_template: False for a judge whose entry brings its own chat template.
-
-    Raises:
-        UsageError: there is no such folder.
-        WeightsError: config.json, tokenizer, weights or chat template is missing or cannot be read.
-    """
-    if not folder.is_dir():
-        what = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise UsageError(
-            f"Model folder '{folder}' {what}.", "Give the folder that holds the model's config.json."
-        )
-    names = {entry.name for entry in folder.iterdir()}
-    if "config.json" not in names:
-        raise WeightsError(f"Model folder '{folder}' has no config.json.", _absent_config_hint(names))
-    config = _read_json(folder / "config.json")
-    if not names & {"tokenizer.json", "tokenizer_config.json", "tokenizer.model"}:
-        raise WeightsError(
-            f"Model folder '{folder}' has no tokenizer.",
-            "Copy the model's tokenizer.json and tokenizer_config.json into it.",
-        )
-    if not any(name.endswith((".safetensors", ".bin")) and (folder / name).is_file() for name in names):
-        raise WeightsError(
-            f"Model folder '{folder}' has no weights.", "Copy the model's *.safetensors files into it."
-        )
-    if needs_chat_template and not _has_chat_template(folder, names):
-        raise WeightsError(
-            f"Model folder '{folder}' has no chat template.",
-            "Take an instruction-tuned model, or add its chat_template.jinja.",
-        )
-    return config
-
-
-def _absent_config_hint(names: set[str]) -> str:
-    gguf = sorted(name for name in names if name.endswith(".gguf"))
-    if gguf:
-        return f"Give {gguf[0]!r} an entry with a source of kind 'gguf' in a models.toml of yours."
-    return "Give the folder that holds the model's config.json, tokenizer and *.safetensors."
-
-
-def _has_chat_template(folder: Path, names: set[str]) -> bool:
-    if "chat_template.jinja" in names or "chat_template.json" in names:
-        return True
-    if "tokenizer_config.json" not in names:
-        return False
-    return bool(_read_json(folder / "tokenizer_config.json").get("chat_template"))
-
-
-def _stated_context(config: dict[str, Any]) -> int | None:
-    text_config = config.get("text_config")
-    for table in (config, text_config if isinstance(text_config, dict) else {}):
-        for key in ("max_position_embeddings", "n_positions"):
-            if type(table.get(key)) is int and table[key] > 0:
-                return int(table[key])
-    return None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        raise WeightsError(
-            f"Cannot read '{path}': {reason}.", "Copy the file from the model again."
-        ) from error
-    if not isinstance(content, dict):
-        raise WeightsError(f"'{path}' is not a JSON object.", "Copy the file from the model again.")
-    return content
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

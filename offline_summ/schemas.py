@@ -30,6 +30,7 @@ Note = Literal[
     "questions_truncated",
     "repeated_claims_dropped",
     "repeated_questions_dropped",
+    "reasons_truncated",
 ]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -123,6 +124,7 @@ class RunRecord(_Frozen):
         protocol: how the judge was asked.
         language: language of the prompts.
         engine: name of the engine.
+        grammar_backend: name of what held the judge to its grammars; None if nothing did.
         versions: versions of the packages that take part in a score.
         seed: seed of the decoding.
         calls: number of replies asked of the judge.
@@ -136,6 +138,7 @@ class RunRecord(_Frozen):
     protocol: Protocol
     language: str
     engine: str
+    grammar_backend: str | None = None
     versions: dict[str, str]
     seed: int
     calls: int

@@ -12,14 +12,14 @@ import time
 import unicodedata
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 from offline_summ import messages, scoring
-from offline_summ.engines.base import SEED, Engine
+from offline_summ.engines.base import SEED, Engine, Reply
 from offline_summ.engines.vllm import VLLMEngine
 from offline_summ.errors import ExampleError, OfflineSummError, UsageError
 from offline_summ.judges import Judge, load_registry, resolve_judge
@@ -187,11 +187,19 @@ class SummarizationScorer:
             if not self._started:
                 self._on_progress(Progress(f"loading judge {self._engine.record.judge!r}", 0, None, None))
                 await self._engine.start()
-                self._started = True
                 # Registered after the engine's own imports, so that it runs before theirs: the exit handler
                 # of multiprocessing waits for the engine's processes.
                 atexit.register(self._finalizer)
+                self._on_progress(Progress("preparing grammars", 0, None, None))
+                await self._engine.warm_up(self._replies())
+                self._started = True
                 self._on_progress(Progress("scoring", 0, None, None))
+
+    def _replies(self) -> Sequence[Reply]:
+        options = self._options
+        return joint.replies(
+            axes=options.axes, max_questions=options.max_questions, reason=options.reason == "judge"
+        )
 
     async def _score_run(self, input: Any, output: Any, id: str | None) -> SummarizationResult:
         # In a thread: an extractor of the user's may block, or score something itself.
@@ -259,6 +267,7 @@ class SummarizationScorer:
             protocol=self._options.protocol,
             language=prompts.language,
             engine=engine.engine,
+            grammar_backend=engine.grammar_backend,
             versions={"offline-summ": metadata.version("offline-summ"), **engine.versions},
             seed=SEED,
             calls=len(dialogue.completions),
@@ -296,7 +305,9 @@ async def _judge(
         axes=options.axes,
         max_questions=options.max_questions,
     )
-    coverage = await joint.judge_coverage(dialogue, prompts, summary=example.summary, questions=questions)
+    coverage, notes_on_coverage = await joint.judge_coverage(
+        dialogue, prompts, summary=example.summary, questions=questions
+    )
     undefined: dict[Note, bool] = {
         "no_claims": options.axes != "coverage" and not claims,
         "no_questions": options.axes != "alignment" and not questions,
@@ -304,17 +315,20 @@ async def _judge(
     outcome = _Outcome(
         preprocess=PreprocessStepResult(alignment=claims, questions=questions),
         analyze=AnalyzeStepResult(coverage=coverage),
-        notes=tuple(note for note, holds in undefined.items() if holds) + notes,
+        notes=_each_once(*(note for note, holds in undefined.items() if holds), *notes, *notes_on_coverage),
         reason=None,
     )
     if options.reason == "none":
         return outcome
     figures = _figures(outcome, options)
     if options.reason == "judge":
-        reason = await joint.word_reason(dialogue, prompts, figures)
-    else:
-        reason = prompts.render_reason(**figures, quoted=_QUOTED_IN_REASON)
-    return _Outcome(outcome.preprocess, outcome.analyze, outcome.notes, reason)
+        reason, more_notes = await joint.word_reason(dialogue, prompts, figures)
+        return replace(outcome, reason=reason, notes=_each_once(*outcome.notes, *more_notes))
+    return replace(outcome, reason=prompts.render_reason(**figures, quoted=_QUOTED_IN_REASON))
+
+
+def _each_once(*notes: Note) -> tuple[Note, ...]:
+    return tuple(dict.fromkeys(notes))
 
 
 def _figures(outcome: _Outcome, options: SummarizationOptions) -> dict[str, Any]:
@@ -377,7 +391,12 @@ def _engine_of(
     if not isinstance(model, Judge):
         registry = load_registry(*models)
         model = resolve_judge(str(model), registry) if model is not None else registry.get(registry.default)
-    return VLLMEngine(model, partial(open_judge, model, home, on_progress), log_folder=home / "logs")
+    return VLLMEngine(
+        model,
+        partial(open_judge, model, home, on_progress),
+        log_folder=home / "logs",
+        grammar_folder=home / "grammars",
+    )
 
 
 def _shut_down(loop: LoopThread, engine: Engine, lock: threading.Lock, timeout: float) -> None:

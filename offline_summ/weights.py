@@ -29,8 +29,8 @@ from offline_summ.judges import (
     Judge,
     Source,
     WheelsSource,
-    check_model_folder,
 )
+from offline_summ.model_folder import check_model_folder
 from offline_summ.weights_files import (
     DiskFullError,
     FileDigest,

@@ -4,7 +4,7 @@ An engine maps every foreign exception to the errors of this package, and nothin
 of prompts, protocols or scores.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -12,6 +12,8 @@ from offline_summ.schemas import Step
 
 if TYPE_CHECKING:
     from outlines.types.dsl import Term
+
+FinishReason = Literal["stop", "length", "repetition"]
 
 SEED = 0
 
@@ -27,8 +29,16 @@ class Reply(Protocol):
     def max_tokens(self) -> int:
         """Tokens that the completion may take."""
 
-    def output_type(self) -> "Term":
-        """Return the Outlines output type that constrains the completion."""
+    @property
+    def min_tokens(self) -> int:
+        """Tokens without which the completion is not worth asking for."""
+
+    def output_type(self, *, bounded: bool = False) -> "Term":
+        """Return the Outlines output type that constrains the completion.
+
+        Args:
+            bounded: whether texts in it end at a limit of characters, where the form has one.
+        """
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,8 @@ class Request:
         step: the step of the protocol that asks.
         messages: the chat, in order.
         reply: the form that the completion must have.
+        begun: what already stands of the judge's reply; the completion goes on from there.
+        thoughts: what the judge thought before `begun`, from the completion that began it.
         verdict_words: if the reply is one of these words and nothing else, the words; the completion then
             carries their probabilities. No two of them may begin with the same character.
         seed: seed of the decoding, which is greedy.
@@ -55,6 +67,8 @@ class Request:
     step: Step
     messages: tuple[Message, ...]
     reply: Reply
+    begun: str = ""
+    thoughts: str | None = None
     verdict_words: tuple[str, ...] = ()
     seed: int = SEED
 
@@ -64,19 +78,22 @@ class Completion:
     """What a judge replied.
 
     Attributes:
-        text: the reply.
-        finish_reason: "stop" if the reply is complete, "length" if it was cut at the token limit.
+        text: the reply, or what follows what was begun.
+        finish_reason: "stop" if the judge ended the reply, "length" if it was cut at the token limit,
+            "repetition" if it was cut because it had begun to repeat itself.
         prompt_tokens: tokens of the request.
         cached_tokens: tokens of the request that came from the prefix cache.
-        generated_tokens: tokens of the reply.
+        generated_tokens: tokens of the reply and of the thoughts.
+        thoughts: what a reasoning judge thought before its reply; None for other judges.
         probabilities: for a request with verdict words, the probability of each; they add up to 1.
     """
 
     text: str
-    finish_reason: Literal["stop", "length"] = "stop"
+    finish_reason: FinishReason = "stop"
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
+    thoughts: str | None = None
     probabilities: Mapping[str, float] | None = None
 
 
@@ -88,12 +105,14 @@ class EngineRecord:
         judge: name of the judge.
         engine: name of the engine.
         weights_sha256: digest of the judge's weights; None if there are none.
+        grammar_backend: name of what holds the judge to its grammars; None if nothing does.
         versions: versions of the engine's packages.
     """
 
     judge: str
     engine: str
     weights_sha256: str | None = None
+    grammar_backend: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -115,11 +134,19 @@ class Engine(Protocol):
             JudgeError: the judge cannot be loaded.
         """
 
+    async def warm_up(self, replies: Sequence[Reply]) -> None:
+        """Do ahead of the first request what these replies need, such as compiling their grammars.
+
+        Raises:
+            JudgeError: a grammar cannot be compiled.
+        """
+
     async def generate(self, request: Request) -> Completion:
         """Ask the judge. May be called concurrently.
 
         Raises:
-            ExampleError: kind `source_too_long`: the request leaves no room for a reply.
+            ExampleError: kind `source_too_long`: the request leaves no room for a reply; `truncated_reply`:
+                what was begun leaves none.
             JudgeError: the judge could not reply.
         """
 

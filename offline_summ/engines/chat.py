@@ -1,18 +1,35 @@
 """Chat messages to token ids, with the content of every message encoded as plain text.
 
 The chat template is rendered around placeholders; only the template's own text may produce control tokens.
-Content is encoded by a copy of the tokenizer that knows no added tokens, so `<|im_end|>` in a document
-is six or so ordinary tokens and cannot end its message. Knows nothing of the engine that takes the ids.
+A chat without any such token in its contents is encoded in one piece, exactly as the template alone would be.
+Where a content holds one, `<|im_end|>` in a document, the contents are encoded by a copy of the tokenizer
+that knows no added tokens: it is six or so ordinary tokens then and cannot end its message. Knows nothing
+of the engine that takes the ids.
 """
 
 import json
 import re
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from offline_summ.engines.base import Message
 from offline_summ.errors import JudgeError
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a rendered chat.
+
+    Attributes:
+        text: the text.
+        plain: whether it is content, in which no control token takes effect.
+    """
+
+    text: str
+    plain: bool
 
 
 class ChatEncoder:
@@ -23,8 +40,12 @@ class ChatEncoder:
         template: chat template that replaces the tokenizer's own; None keeps that.
         arguments: further arguments of the template, such as `enable_thinking`.
 
+    Attributes:
+        control_ids: ids of the added tokens, control tokens among them.
+
     Raises:
-        JudgeError: there is no chat template, or the tokenizer has no fast implementation.
+        JudgeError: there is no chat template, no end-of-text token, or the tokenizer has no fast
+            implementation.
     """
 
     def __init__(self, tokenizer: Any, template: str | None, arguments: Mapping[str, Any]) -> None:
@@ -39,31 +60,66 @@ class ChatEncoder:
                 f"The judge's tokenizer {type(tokenizer).__name__!r} has no fast implementation.",
                 "Use a judge with a tokenizer.json.",
             )
+        if tokenizer.eos_token_id is None:
+            raise JudgeError(
+                "The judge's tokenizer names no end-of-text token, so that no reply could end.",
+                "Name it as `eos_token` in the judge's tokenizer_config.json.",
+            )
         self._tokenizer = tokenizer
         self._template = template
         self._arguments = dict(arguments)
-        self._plain = _without_added_tokens(tokenizer)
+        self._within = _variant(tokenizer, added_tokens=True)
+        self._plain = _variant(tokenizer, added_tokens=False)
         control = sorted(map(str, tokenizer.get_added_vocab()), key=len, reverse=True)
-        self._control_ids = frozenset(tokenizer.get_added_vocab().values())
+        self.control_ids: frozenset[int] = frozenset(tokenizer.get_added_vocab().values())
         self._control = re.compile("|".join(map(re.escape, control))) if control else None
 
-    def encode(self, messages: Sequence[Message]) -> list[int]:
-        """Return the token ids of the chat up to where the judge's reply begins.
+    def render(self, messages: Sequence[Message]) -> list[Segment]:
+        """Return the chat up to where the judge's reply begins.
 
         Raises:
-            JudgeError: the chat template fails, or drops or changes a message.
+            JudgeError: the chat template fails, or drops, repeats or reorders messages.
         """
         marks = [f"PLACEHOLDER{secrets.token_hex(12)}" for _ in messages]
-        rendered = self._render(messages, marks)
-        ids: list[int] = []
-        rest = rendered
+        rest = self._render(messages, marks)
+        segments = []
         for message, mark in zip(messages, marks, strict=True):
             before, found, rest = rest.partition(mark)
             if not found or mark in rest:
                 raise JudgeError("The judge's chat template drops, repeats or reorders messages.")
-            ids += self._tokenizer.encode(before, add_special_tokens=False)
-            ids += self._encode_plain(message.content)
-        return ids + list(self._tokenizer.encode(rest, add_special_tokens=False))
+            segments += [Segment(before, plain=False), Segment(message.content, plain=True)]
+        return [*segments, Segment(rest, plain=False)]
+
+    def encode(self, segments: Sequence[Segment]) -> list[int]:
+        """Return the token ids of a rendered chat.
+
+        Raises:
+            JudgeError: a control token cannot be encoded as plain text.
+        """
+        own = [self._encode_own(s.text, first=i == 0) for i, s in enumerate(segments) if not s.plain]
+        content = (segment.text for segment in segments if segment.plain)
+        if self._control is None or not any(map(self._control.search, content)):
+            whole = "".join(segment.text for segment in segments)
+            ids: list[int] = self._tokenizer.encode(whole, add_special_tokens=False)
+            # A normalizer may make a control token of what did not look like one.
+            if self._controls(ids) == self._controls([i for each in own for i in each]):
+                return ids
+        in_turn = iter(own)
+        pieces = (self._encode_plain(s.text) if s.plain else next(in_turn) for s in segments)
+        return [i for piece in pieces for i in piece]
+
+    def stop_ids(self, end: str) -> list[int]:
+        """Return the id of the control token that `end` begins with, if it begins with one."""
+        ids = self._within.encode(end, add_special_tokens=False).ids[:1]
+        return [i for i in ids if i in self.control_ids]
+
+    def _controls(self, ids: Sequence[int]) -> Counter[int]:
+        return Counter(i for i in ids if i in self.control_ids)
+
+    def _encode_own(self, text: str, *, first: bool) -> list[int]:
+        if first:
+            return list(self._tokenizer.encode(text, add_special_tokens=False))
+        return list(self._within.encode(text, add_special_tokens=False).ids)
 
     def _render(self, messages: Sequence[Message], marks: Sequence[str]) -> str:
         from jinja2 import TemplateError
@@ -93,7 +149,7 @@ class ChatEncoder:
 
     def _encode_plain(self, text: str) -> list[int]:
         ids: list[int] = list(self._plain.encode(text, add_special_tokens=False).ids)
-        if self._control is None or self._control_ids.isdisjoint(ids):
+        if self._control is None or self.control_ids.isdisjoint(ids):
             return ids
         # A vocabulary may hold a control token as an ordinary piece too: cut the text inside each of them.
         pieces, start = [], 0
@@ -103,16 +159,27 @@ class ChatEncoder:
             start = cut
         pieces.append(text[start:])
         ids = [i for piece in pieces for i in self._plain.encode(piece, add_special_tokens=False).ids]
-        if not self._control_ids.isdisjoint(ids):
+        if not self.control_ids.isdisjoint(ids):
             raise JudgeError("The judge's tokenizer cannot encode a control token as plain text.")
         return ids
 
 
-def _without_added_tokens(tokenizer: Any) -> Any:
+def _variant(tokenizer: Any, *, added_tokens: bool) -> Any:
+    """Return a copy of the tokenizer for pieces of a text: it adds nothing at their beginning."""
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.backend_tokenizer.to_str())
-    state["added_tokens"] = []
-    state["post_processor"] = None
-    state["truncation"] = state["padding"] = None
+    if not added_tokens:
+        state["added_tokens"] = []
+    state["post_processor"] = state["truncation"] = state["padding"] = None
+    normalizer = state["normalizer"]
+    if normalizer is not None:
+        kept = [each for each in normalizer.get("normalizers", [normalizer]) if each["type"] != "Prepend"]
+        state["normalizer"] = {"type": "Sequence", "normalizers": kept}
+    pre_tokenizer = state["pre_tokenizer"] or {}
+    for each in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
+        if each.get("type") == "Metaspace":
+            each["prepend_scheme"] = "never"
+        if "add_prefix_space" in each:
+            each["add_prefix_space"] = False
     return Tokenizer.from_str(json.dumps(state))

@@ -5,9 +5,9 @@ Decodes nothing, constrains nothing, needs no weights, and remembers every reque
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from offline_summ.engines.base import Completion, EngineRecord, Request
+from offline_summ.engines.base import Completion, EngineRecord, Reply, Request
 from offline_summ.grammar import NO, YES, question_ids
 
 Script = Callable[[Request], str | Completion | Awaitable[str | Completion]]
@@ -69,6 +69,9 @@ class ScriptedEngine:
 
     async def start(self) -> None:
         """Do nothing: there is nothing to load."""
+
+    async def warm_up(self, replies: Sequence[Reply]) -> None:
+        """Do nothing: there is nothing to compile."""
 
     async def generate(self, request: Request) -> Completion:
         """Return what the script says."""

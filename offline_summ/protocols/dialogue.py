@@ -1,17 +1,31 @@
-"""One example's conversation with an engine: asks, parses, and counts.
+"""One example's conversation with an engine: asks, lets a cut reply go on, parses, and counts.
 
 Shared by the protocols. Knows nothing of prompts' wording and of scores.
 """
 
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
-from offline_summ.engines.base import SEED, Completion, Engine, Message, Request
+from offline_summ.engines.base import SEED, Completion, Engine, FinishReason, Message, Request
 from offline_summ.errors import ExampleError
-from offline_summ.grammar import ReplyGrammar
+from offline_summ.grammar import ReplyGrammar, piece
 from offline_summ.prompts import Prompt
 from offline_summ.schemas import Step, Tokens
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Answer(Generic[R]):
+    """A reply, and what was cut of it.
+
+    Attributes:
+        reply: the parsed reply.
+        cut: names of the lists that ended, and of the texts that were closed, where the judge was cut.
+    """
+
+    reply: R
+    cut: frozenset[str]
 
 
 class Dialogue:
@@ -29,30 +43,42 @@ class Dialogue:
         self.step: Step = "input"
         self.completions: list[Completion] = []
 
-    async def ask(self, step: Step, prompt: Prompt, grammar: ReplyGrammar[R]) -> R:
-        """Ask once and return the parsed reply.
+    async def ask(self, step: Step, prompt: Prompt, grammar: ReplyGrammar[R]) -> Answer[R]:
+        """Ask for a reply, and let a reply that was cut go on from where it stands.
+
+        The reply gets further items while its budget lasts. Past that, lists end, and each verdict that is
+        missing still gets a budget of its own.
 
         Raises:
             ExampleError: kind `truncated_reply`, `invalid_reply`, or `source_too_long`.
             JudgeError: the engine failed.
         """
         self.step = step
-        completion = await self._engine.generate(
-            Request(
-                step=step,
-                messages=(Message("system", prompt.system), Message("user", prompt.user)),
-                reply=grammar,
-                seed=self._seed,
+        messages = (Message("system", prompt.system), Message("user", prompt.user))
+        request = Request(step=step, messages=messages, reply=grammar, seed=self._seed)
+        cut: frozenset[str] = frozenset()
+        spent = 0
+        while True:
+            completion = await self._engine.generate(request)
+            self.completions.append(completion)
+            spent += completion.generated_tokens
+            reply = request.begun + completion.text
+            if completion.finish_reason == "stop":
+                parsed = _parsed(grammar, reply)
+                if parsed is not None:
+                    return Answer(parsed, cut)
+            resumption = grammar.resume(reply, more=spent < grammar.max_tokens)
+            if resumption is None or (resumption.following and resumption.kept == request.begun):
+                raise _truncated(spent, completion.finish_reason)
+            cut |= resumption.cut
+            if not resumption.following:
+                return Answer(grammar.parse(resumption.kept), cut)
+            request = replace(
+                request,
+                reply=piece(resumption.following),
+                begun=resumption.kept,
+                thoughts=request.thoughts if request.begun else completion.thoughts,
             )
-        )
-        self.completions.append(completion)
-        if completion.finish_reason == "length":
-            raise ExampleError(
-                "truncated_reply",
-                f"The judge's reply was cut after {completion.generated_tokens} tokens.",
-                "Use a stronger judge, a shorter text, or fewer questions.",
-            )
-        return grammar.parse(completion.text)
 
     @property
     def tokens(self) -> Tokens:
@@ -62,3 +88,24 @@ class Dialogue:
             cached=sum(c.cached_tokens for c in self.completions),
             generated=sum(c.generated_tokens for c in self.completions),
         )
+
+
+def _parsed(grammar: ReplyGrammar[R], reply: str) -> R | None:
+    """Return the parsed reply; None if it is only the beginning of one."""
+    try:
+        return grammar.parse(reply)
+    except ExampleError as error:
+        try:
+            grammar.resume(reply, more=True)
+        except ExampleError:
+            raise error from None
+        return None
+
+
+def _truncated(tokens: int, finish_reason: FinishReason) -> ExampleError:
+    how = "repeats itself and was stopped" if finish_reason == "repetition" else "was cut"
+    return ExampleError(
+        "truncated_reply",
+        f"The judge's reply {how} after {tokens} tokens, before anything of it was complete.",
+        "Use a stronger judge, a shorter text, or fewer questions.",
+    )

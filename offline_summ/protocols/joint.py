@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offline_summ import grammar
+from offline_summ.errors import ExampleError
 from offline_summ.prompts import PromptSet
-from offline_summ.protocols.dialogue import Dialogue
+from offline_summ.protocols.dialogue import Answer, Dialogue
+from offline_summ.reply_form import is_at_limit
 from offline_summ.schemas import ClaimVerdict, Note, QuestionVerdict
 from offline_summ.scoring import Axes
 
@@ -48,7 +50,8 @@ async def judge_source(
     form = grammar.judgement_grammar(
         axes=axes, max_claims=limit if axes != "coverage" else 0, max_questions=max_questions
     )
-    reply = await dialogue.ask("source_judgement", prompt, form)
+    answer = await dialogue.ask("source_judgement", prompt, form)
+    reply, cut = _without_overlong_items(answer)
     claims = _first_of_each([claim.claim for claim in reply.claims])
     questions = _first_of_each(reply.questions)
     verdicts = tuple(
@@ -60,10 +63,11 @@ async def judge_source(
         for i in claims
     )
     notes: dict[Note, bool] = {
-        "claims_truncated": axes != "coverage" and len(reply.claims) >= limit,
+        "claims_truncated": axes != "coverage" and (len(reply.claims) >= limit or "claims" in cut),
         "repeated_claims_dropped": len(claims) < len(reply.claims),
         "repeated_questions_dropped": len(questions) < len(reply.questions),
-        "questions_truncated": len(questions) > max_questions,
+        "questions_truncated": len(questions) > max_questions or "questions" in cut,
+        "reasons_truncated": "reasons" in cut,
     }
     return (
         verdicts,
@@ -74,7 +78,7 @@ async def judge_source(
 
 async def judge_coverage(
     dialogue: Dialogue, prompts: PromptSet, *, summary: str, questions: Sequence[str]
-) -> tuple[QuestionVerdict, ...]:
+) -> tuple[tuple[QuestionVerdict, ...], tuple[Note, ...]]:
     """Step 2: which questions the summary alone answers.
 
     Verdicts join questions by id. A question without a verdict is not answered; a verdict on something
@@ -86,11 +90,14 @@ async def judge_coverage(
         summary: the summary.
         questions: the questions of step 1; if there are none, the judge is not asked.
 
+    Returns:
+        A verdict a question, and notes.
+
     Raises:
         ExampleError, JudgeError: as `Dialogue.ask`.
     """
     if not questions:
-        return ()
+        return (), ()
     ids = grammar.question_ids(len(questions))
     prompt = prompts.render(
         "joint_coverage",
@@ -99,25 +106,31 @@ async def judge_coverage(
             {"id": i, "text": prompts.defuse(question)} for i, question in zip(ids, questions, strict=True)
         ],
     )
-    reply = await dialogue.ask("coverage", prompt, grammar.coverage_grammar(len(questions)))
-    answers = [reply.answers.get(i) for i in ids]
-    return tuple(
+    answer = await dialogue.ask("coverage", prompt, grammar.coverage_grammar(len(questions)))
+    answers = [answer.reply.answers.get(i) for i in ids]
+    verdicts = tuple(
         QuestionVerdict(
             question=question,
-            answered=answer is not None and answer.answered == grammar.YES,
-            reason=answer.reason if answer else None,
+            answered=verdict is not None and verdict.answered == grammar.YES,
+            reason=verdict.reason if verdict else None,
         )
-        for question, answer in zip(questions, answers, strict=True)
+        for question, verdict in zip(questions, answers, strict=True)
     )
+    return verdicts, _notes_on_reasons(answer)
 
 
-async def word_reason(dialogue: Dialogue, prompts: PromptSet, variables: Mapping[str, Any]) -> str:
+async def word_reason(
+    dialogue: Dialogue, prompts: PromptSet, variables: Mapping[str, Any]
+) -> tuple[str, tuple[Note, ...]]:
     """Let the judge word the reason of a score.
 
     Args:
         dialogue: the conversation to ask in.
         prompts: the prompts of one language.
         variables: the figures and the failing claims and questions, as for a composed reason.
+
+    Returns:
+        The reason, and notes.
 
     Raises:
         ExampleError, JudgeError: as `Dialogue.ask`.
@@ -127,8 +140,56 @@ async def word_reason(dialogue: Dialogue, prompts: PromptSet, variables: Mapping
         "unsupported": [prompts.defuse(claim) for claim in variables["unsupported"]],
         "unanswered": [prompts.defuse(question) for question in variables["unanswered"]],
     }
-    reply = await dialogue.ask("reason", prompts.render("joint_reason", **shown), grammar.reason_grammar())
-    return reply.reason
+    answer = await dialogue.ask("reason", prompts.render("joint_reason", **shown), grammar.reason_grammar())
+    return answer.reply.reason, _notes_on_reasons(answer)
+
+
+def replies(*, axes: Axes, max_questions: int, reason: bool) -> tuple[grammar.Piece, ...]:
+    """Return every reply that an example may ask a judge for, so that an engine can prepare them.
+
+    Args:
+        axes: the axes to judge.
+        max_questions: most questions; past 16 of them only some of the counts in between are listed.
+        reason: whether the judge words the reason.
+    """
+    limits = grammar.CLAIM_LIMITS if axes != "coverage" else (0,)
+    counts = {min(count, max_questions) for count in (*range(1, 17), *range(20, 101, 20), max_questions)}
+    whole: list[grammar.ReplyGrammar[Any]] = [
+        grammar.judgement_grammar(axes=axes, max_claims=limit, max_questions=max_questions)
+        for limit in limits
+    ]
+    if axes != "alignment":
+        whole += [grammar.coverage_grammar(count) for count in sorted(counts)]
+    if reason:
+        whole.append(grammar.reason_grammar())
+    pieces = {piece.name: piece for each in whole for piece in (each, *each.pieces())}
+    return tuple(pieces.values())
+
+
+def _without_overlong_items(
+    answer: Answer[grammar.JudgementReply],
+) -> tuple[grammar.JudgementReply, frozenset[str]]:
+    """Drop claims and questions at their limit of characters: they may have been cut there."""
+    reply, cut = answer.reply, set(answer.cut)
+    claims = tuple(c for c in reply.claims if not is_at_limit(grammar.CLAIM, c.claim))
+    questions = tuple(q for q in reply.questions if not is_at_limit(grammar.QUESTION, q))
+    for name, before, after in (
+        ("claims", reply.claims, claims),
+        ("questions", reply.questions, questions),
+    ):
+        if len(after) < len(before):
+            cut.add(name)
+            if not after:
+                raise ExampleError(
+                    "truncated_reply",
+                    f"Every one of the judge's {name} runs into its limit of characters.",
+                    "Use a stronger judge, or a shorter text.",
+                )
+    return grammar.JudgementReply(claims=claims, questions=questions), frozenset(cut)
+
+
+def _notes_on_reasons(answer: Answer[Any]) -> tuple[Note, ...]:
+    return ("reasons_truncated",) if "reasons" in answer.cut else ()
 
 
 def _first_of_each(texts: Sequence[str]) -> list[int]:

@@ -1,0 +1,107 @@
+"""The process that vLLM runs in: its environment, its log, and where its output goes.
+
+vLLM speaks through environment variables, a logger, and the standard streams of its processes. Imports
+nothing of vLLM.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+import time
+import types
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from offline_summ.airgap import go_offline
+from offline_summ.errors import JudgeError
+
+_LOGS_KEPT = 20
+_COMPILE_TIMEOUT_S = 300
+_FEW_CORES = 8
+_FEW_CORES_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+def use_all_of_few_cores(environ: MutableMapping[str, str]) -> dict[str, Any]:
+    """Return the engine arguments for a machine with few cores, and prepare the environment for them.
+
+    By default vLLM keeps one core for its scheduler, which waits for the model by spinning on it. One process
+    that computes on all cores is a third faster on two cores (docs/experiments.md), and loads 12 s sooner.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if cores > _FEW_CORES:
+        return {}
+    for name, value in {**_FEW_CORES_ENVIRONMENT, "OMP_NUM_THREADS": str(cores)}.items():
+        environ.setdefault(name, value)
+    return {"distributed_executor_backend": "uni"}
+
+
+def new_log(folder: Path) -> Path:
+    """Create the log of a run and return it; the newest 20 logs are kept.
+
+    Raises:
+        JudgeError: it cannot be written.
+    """
+    log = folder / f"vllm-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.log"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in sorted(folder.glob("vllm-*.log"), reverse=True)[_LOGS_KEPT - 1 :]:
+            old.unlink(missing_ok=True)
+        log.touch(mode=0o600)
+    except OSError as error:
+        raise JudgeError(
+            f"The log {str(log)!r} cannot be written: {error.strerror}.", "Choose another folder with --home."
+        ) from error
+    return log
+
+
+def prepare_environment(log: Path) -> None:
+    """Keep vLLM offline, send its log to `log`, and give grammars five minutes to compile."""
+    go_offline(os.environ)
+    os.environ["VLLM_CONFIGURE_LOGGING"] = "0"
+    os.environ["VLLM_REGEX_COMPILATION_TIMEOUT_S"] = str(_COMPILE_TIMEOUT_S)
+    logger = logging.getLogger("vllm")
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    for handler in logger.handlers[:]:
+        logger.removeHandler(handler)
+        handler.close()
+    handler = logging.FileHandler(log, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+
+
+@contextlib.contextmanager
+def output_to(log: Path) -> Iterator[None]:
+    """Send the output of this process, and for good that of the children it starts meanwhile, to `log`."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, kept in zip((1, 2), saved, strict=True):
+            os.dup2(kept, number)
+            os.close(kept)
+        os.close(target)
+
+
+@contextlib.contextmanager
+def main_module_hidden() -> Iterator[None]:
+    """Keep vLLM's child processes from running the caller's script again.
+
+    vLLM spawns them, and a spawned process imports the main module of its parent first: without this, a
+    script without an `if __name__ == "__main__"` guard would start a second engine, or fail.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
