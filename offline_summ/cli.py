@@ -189,6 +189,12 @@ def score(
     fail_under: Annotated[
         float | None, typer.Option("--fail-under", metavar="X", help="Exit with 1 if the score is below X.")
     ] = None,
+    grammar_backend: Annotated[
+        Literal["guidance", "outlines", "xgrammar"] | None,
+        typer.Option(
+            "--grammar-backend", help="What holds the judge to its grammars. Default: the judge's own."
+        ),
+    ] = None,
     models: ModelsOption = None,
     home: HomeOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -228,7 +234,13 @@ def score(
     )
     texts = None if source is None or summary is None else _read_pair(source, summary)
     with _progress(quiet) as progress:
-        scorer = SummarizationScorer(chosen, options, home=home or default_home(), on_progress=progress.show)
+        scorer = SummarizationScorer(
+            chosen,
+            options,
+            home=home or default_home(),
+            grammar_backend=grammar_backend,
+            on_progress=progress.show,
+        )
         with scorer:
             result = scorer.score(*texts) if texts else scorer.run(run_input, run_output)
     _print_result(result, as_json)

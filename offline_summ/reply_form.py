@@ -261,6 +261,11 @@ class _Reading:
             kept += closed
             rest.popleft()
             self._cut.add(unfinished.name)
+        elif isinstance(unfinished, Word):
+            begun_words = [word for word in unfinished.words if word.startswith(self._reply[self._at :])]
+            if len(begun_words) == 1:  # the judge has decided, and only the spelling is missing
+                kept += begun_words[0]
+                rest.popleft()
         elif self._item is not None and self._lacks_text():
             begun, end, after = self._item
             if begun.done >= max(begun.items.at_least, 1):

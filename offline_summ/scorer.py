@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from offline_summ import messages, scoring
 from offline_summ.engines.base import SEED, Engine, Reply
 from offline_summ.engines.vllm import VLLMEngine
 from offline_summ.errors import ExampleError, OfflineSummError, UsageError
-from offline_summ.judges import Judge, load_registry, resolve_judge
+from offline_summ.judges import GrammarBackend, Judge, load_registry, resolve_judge
 from offline_summ.loop import LoopThread
 from offline_summ.options import SummarizationOptions
 from offline_summ.prompts import PromptLibrary, PromptSet, load_prompts
@@ -61,7 +61,8 @@ class SummarizationScorer:
             default judge.
         options: how to score.
         models: files in the format of models.toml with judges of your own.
-        home: folder with prepared weights and logs; None is `weights.default_home()`.
+        home: folder with prepared weights, compiled grammars and logs; None is `weights.default_home()`.
+        grammar_backend: what holds the judge to its grammars inside vLLM; None is the judge's own.
         on_progress: told about the checking of weights and the loading of the judge, from any thread.
 
     Raises:
@@ -76,6 +77,7 @@ class SummarizationScorer:
         *,
         models: Sequence[Path] = (),
         home: Path | None = None,
+        grammar_backend: GrammarBackend | None = None,
         on_progress: OnProgress = ignore_progress,
     ) -> None:
         """Check everything that can be checked before a judge loads."""
@@ -86,7 +88,7 @@ class SummarizationScorer:
         self._prompts: PromptLibrary = load_prompts(None if folder is None else Path(folder))
         if self._options.language is not None:
             self._prompts.choose(self._options.language, "")
-        self._engine: Engine = _engine_of(model, models, home or default_home(), on_progress)
+        self._engine: Engine = _engine_of(model, models, grammar_backend, home or default_home(), on_progress)
         self._on_progress = on_progress
         self._started = False
         self._start_lock = asyncio.Lock()
@@ -380,12 +382,26 @@ def _is_blank(text: str) -> bool:
 
 
 def _engine_of(
-    model: str | Path | Judge | Engine | None, models: Sequence[Path], home: Path, on_progress: OnProgress
+    model: str | Path | Judge | Engine | None,
+    models: Sequence[Path],
+    grammar_backend: GrammarBackend | None,
+    home: Path,
+    on_progress: OnProgress,
 ) -> Engine:
+    if grammar_backend is not None and grammar_backend not in get_args(GrammarBackend):
+        raise UsageError(
+            f"grammar_backend is {grammar_backend!r}.",
+            f"Choose one of {', '.join(get_args(GrammarBackend))}.",
+        )
     if model is not None and not isinstance(model, str | Path | Judge):
         if not hasattr(model, "generate"):
             raise UsageError(
                 f"model is of type {type(model).__name__}.", "Give a judge's name, a folder, or an engine."
+            )
+        if grammar_backend is not None:
+            raise UsageError(
+                f"grammar_backend is {grammar_backend!r}, but the model is an engine already.",
+                "Leave it out, or give a judge.",
             )
         return model
     if not isinstance(model, Judge):

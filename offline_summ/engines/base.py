@@ -61,7 +61,8 @@ class Request:
         thoughts: what the judge thought before `begun`, from the completion that began it.
         verdict_words: if the reply is one of these words and nothing else, the words; the completion then
             carries their probabilities. No two of them may begin with the same character.
-        seed: seed of the decoding, which is greedy.
+        temperature: 0 decodes greedily, as a score needs it; more is for tests of the grammars.
+        seed: seed of the decoding; None draws from the engine's own.
     """
 
     step: Step
@@ -70,7 +71,8 @@ class Request:
     begun: str = ""
     thoughts: str | None = None
     verdict_words: tuple[str, ...] = ()
-    seed: int = SEED
+    temperature: float = 0.0
+    seed: int | None = SEED
 
 
 @dataclass(frozen=True)

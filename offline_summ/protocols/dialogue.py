@@ -4,10 +4,10 @@ Shared by the protocols. Knows nothing of prompts' wording and of scores.
 """
 
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, get_args
 
 from offline_summ.engines.base import SEED, Completion, Engine, FinishReason, Message, Request
-from offline_summ.errors import ExampleError
+from offline_summ.errors import ExampleError, JudgeError
 from offline_summ.grammar import ReplyGrammar, piece
 from offline_summ.prompts import Prompt
 from offline_summ.schemas import Step, Tokens
@@ -21,10 +21,12 @@ class Answer(Generic[R]):
 
     Attributes:
         reply: the parsed reply.
+        text: the reply as it was written.
         cut: names of the lists that ended, and of the texts that were closed, where the judge was cut.
     """
 
     reply: R
+    text: str
     cut: frozenset[str]
 
 
@@ -59,20 +61,20 @@ class Dialogue:
         cut: frozenset[str] = frozenset()
         spent = 0
         while True:
-            completion = await self._engine.generate(request)
+            completion = _checked(await self._engine.generate(request))
             self.completions.append(completion)
             spent += completion.generated_tokens
             reply = request.begun + completion.text
             if completion.finish_reason == "stop":
                 parsed = _parsed(grammar, reply)
                 if parsed is not None:
-                    return Answer(parsed, cut)
+                    return Answer(parsed, reply, cut)
             resumption = grammar.resume(reply, more=spent < grammar.max_tokens)
             if resumption is None or (resumption.following and resumption.kept == request.begun):
                 raise _truncated(spent, completion.finish_reason)
             cut |= resumption.cut
             if not resumption.following:
-                return Answer(grammar.parse(resumption.kept), cut)
+                return Answer(grammar.parse(resumption.kept), resumption.kept, cut)
             request = replace(
                 request,
                 reply=piece(resumption.following),
@@ -88,6 +90,25 @@ class Dialogue:
             cached=sum(c.cached_tokens for c in self.completions),
             generated=sum(c.generated_tokens for c in self.completions),
         )
+
+
+def _checked(completion: object) -> Completion:
+    """Refuse what an engine of somebody else's may return by mistake."""
+    if (
+        isinstance(completion, Completion)
+        and isinstance(completion.text, str)
+        and completion.finish_reason in get_args(FinishReason)
+        and all(
+            type(count) is int and count >= 0
+            for count in (completion.prompt_tokens, completion.cached_tokens, completion.generated_tokens)
+        )
+    ):
+        return completion
+    raise JudgeError(
+        f"The engine returned no well-formed Completion, but a {type(completion).__name__}."
+        if not isinstance(completion, Completion)
+        else "The engine returned a Completion with a text, finish reason or count of the wrong type."
+    )
 
 
 def _parsed(grammar: ReplyGrammar[R], reply: str) -> R | None:

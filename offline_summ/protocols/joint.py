@@ -4,6 +4,7 @@ A third call words the reason if the judge is to do it. `judge_coverage` has no 
 answered from the summary alone cannot see the source. Knows nothing of files and the command line.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from offline_summ.protocols.dialogue import Answer, Dialogue
 from offline_summ.reply_form import is_at_limit
 from offline_summ.schemas import ClaimVerdict, Note, QuestionVerdict
 from offline_summ.scoring import Axes
+
+_LINE_END = re.compile("\r\n?|[\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 Judgement = tuple[tuple[ClaimVerdict, ...], tuple[str, ...], tuple[Note, ...]]
 
@@ -103,7 +106,8 @@ async def judge_coverage(
         "joint_coverage",
         summary=prompts.defuse(summary),
         questions=[
-            {"id": i, "text": prompts.defuse(question)} for i, question in zip(ids, questions, strict=True)
+            {"id": i, "text": _in_a_list(prompts.defuse(question))}
+            for i, question in zip(ids, questions, strict=True)
         ],
     )
     answer = await dialogue.ask("coverage", prompt, grammar.coverage_grammar(len(questions)))
@@ -190,6 +194,11 @@ def _without_overlong_items(
 
 def _notes_on_reasons(answer: Answer[Any]) -> tuple[Note, ...]:
     return ("reasons_truncated",) if "reasons" in answer.cut else ()
+
+
+def _in_a_list(text: str) -> str:
+    """Indent further lines, so that no line of a text can pass for the next entry of a list."""
+    return _LINE_END.sub(r"\g<0>    ", text)
 
 
 def _first_of_each(texts: Sequence[str]) -> list[int]:
