@@ -53,11 +53,9 @@ def build(kind: str, folder: Path, *, seed: int = 0, spread: float = 0.5, vocabu
         The folder.
     """
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    backend, special, template = _tokenizer(kind, vocabulary)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
-    tokenizer.chat_template = template
+    tokenizer = build_tokenizer(kind, vocabulary)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -80,6 +78,16 @@ def build(kind: str, folder: Path, *, seed: int = 0, spread: float = 0.5, vocabu
     file = folder / "generation_config.json"
     file.write_text(json.dumps({"eos_token_id": ends, "temperature": 0.7, "repetition_penalty": 1.3}))
     return folder
+
+
+def build_tokenizer(kind: str, vocabulary: int = 1500):
+    """Return the tokenizer of a kind, with its chat template."""
+    from transformers import PreTrainedTokenizerFast
+
+    backend, special, template = _tokenizer(kind, vocabulary)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    tokenizer.chat_template = template
+    return tokenizer
 
 
 def _tokenizer(kind, vocabulary):

@@ -13,6 +13,7 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from offline_summ.engines.base import Message
@@ -70,8 +71,14 @@ class ChatEncoder:
         self._arguments = dict(arguments)
         self._within = _variant(tokenizer, added_tokens=True)
         self._plain = _variant(tokenizer, added_tokens=False)
-        control = sorted(map(str, tokenizer.get_added_vocab()), key=len, reverse=True)
-        self.control_ids: frozenset[int] = frozenset(tokenizer.get_added_vocab().values())
+        # The unknown token and single characters that were added stand in ordinary text.
+        added = {
+            token: i
+            for token, i in tokenizer.get_added_vocab().items()
+            if i != tokenizer.unk_token_id and len(token) > 1
+        }
+        control = sorted(added, key=len, reverse=True)
+        self.control_ids: frozenset[int] = frozenset(added.values())
         self._control = re.compile("|".join(map(re.escape, control))) if control else None
 
     def render(self, messages: Sequence[Message]) -> list[Segment]:
@@ -148,20 +155,16 @@ class ChatEncoder:
         return str(rendered)
 
     def _encode_plain(self, text: str) -> list[int]:
-        ids: list[int] = list(self._plain.encode(text, add_special_tokens=False).ids)
-        if self._control is None or self.control_ids.isdisjoint(ids):
-            return ids
+        encoding = self._plain.encode(text, add_special_tokens=False)
+        if self.control_ids.isdisjoint(encoding.ids):
+            return list(encoding.ids)
         # A vocabulary may hold a control token as an ordinary piece too: cut the text inside each of them.
-        pieces, start = [], 0
-        for match in self._control.finditer(text):
-            cut = match.start() + 1
-            pieces.append(text[start:cut])
-            start = cut
-        pieces.append(text[start:])
-        ids = [i for piece in pieces for i in self._plain.encode(piece, add_special_tokens=False).ids]
-        if not self.control_ids.isdisjoint(ids):
+        spans = zip(encoding.ids, encoding.offsets, strict=True)
+        cuts = [start + 1 for i, (start, end) in spans if i in self.control_ids and end - start > 1]
+        if not cuts:
             raise JudgeError("The judge's tokenizer cannot encode a control token as plain text.")
-        return ids
+        ends = pairwise([0, *cuts, len(text)])
+        return [i for start, end in ends for i in self._encode_plain(text[start:end])]
 
 
 def _variant(tokenizer: Any, *, added_tokens: bool) -> Any:
