@@ -4,14 +4,11 @@ Results go to standard output, everything else to standard error. What is wrong 
 code of DESIGN's table in `errors.py`. Heavy imports happen inside the commands.
 """
 
-import contextlib
 import errno
-import functools
 import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
@@ -29,13 +26,11 @@ from offline_summ.errors import (
     UsageError,
     exit_code_of,
 )
+from offline_summ.terminal import complain, fill_closed_descriptors, progress_line, show, terminal, write
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from offline_summ.judges import Judge
     from offline_summ.schemas import SummarizationResult
-    from offline_summ.weights_files import Progress
 
 _STDIN = "-"
 _WRITE_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EDQUOT)
@@ -81,20 +76,20 @@ def main() -> None:
     """Run the command line and exit."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
-    _fill_closed_descriptors()
-    _terminal()
+    fill_closed_descriptors()
+    terminal()
     try:
         code = _run()
         if sys.stdout is not None:
             sys.stdout.flush()
     except _Stopped as stopped:
-        code = _complain(stopped.message, stopped.code)
+        code = complain(stopped.message, stopped.code)
     except BrokenPipeError:
         code = EXIT_OK  # the reader of standard output went away, as `head` does
     except OSError as error:
         if error.errno not in _WRITE_ERRORS or error.filename is not None:
             raise
-        code = _complain(f"Standard output cannot be written: {error.strerror}.", EXIT_JUDGE)
+        code = complain(f"Standard output cannot be written: {error.strerror}.", EXIT_JUDGE)
     # Everything is stopped and written. What vLLM and torch do at the end takes seconds, and can fail; and a
     # thread may be blocked in an engine that was still loading.
     os._exit(code)
@@ -102,22 +97,13 @@ def main() -> None:
 
 def _run() -> int:
     if sys.stdout is None:
-        return _complain("Standard output is closed. Redirect it to a file or to /dev/null.", EXIT_USAGE)
+        return complain("Standard output is closed. Redirect it to a file or to /dev/null.", EXIT_USAGE)
     try:
         return typer.main.get_command(app).main(prog_name="offline-summ", standalone_mode=False) or EXIT_OK
     except OfflineSummError as error:
-        return _complain(str(error), error.exit_code)
+        return complain(str(error), error.exit_code)
     except _CLICK_ERROR as error:  # type: ignore[misc]
         return _complain_of_usage(error)
-
-
-def _fill_closed_descriptors() -> None:
-    """Open /dev/null in place of a closed standard stream, so that no file of ours becomes one by chance."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
 
 
 def _print_version(wanted: bool) -> None:
@@ -233,7 +219,7 @@ def score(
         timeout=timeout,
     )
     texts = None if source is None or summary is None else _read_pair(source, summary)
-    with _progress(quiet) as progress:
+    with progress_line(quiet) as progress:
         scorer = SummarizationScorer(
             chosen,
             options,
@@ -245,10 +231,10 @@ def score(
             result = scorer.score(*texts) if texts else scorer.run(run_input, run_output)
     _print_result(result, as_json)
     if result.failure is not None:
-        raise typer.Exit(_complain(result.failure.message, exit_code_of(result.failure.kind)))
+        raise typer.Exit(complain(result.failure.message, exit_code_of(result.failure.kind)))
     if fail_under is not None and result.score is not None and result.score < fail_under:
         message = f"The score {result.score:.2f} is below {fail_under:g}."
-        raise typer.Exit(_complain(message, EXIT_BELOW_THRESHOLD))
+        raise typer.Exit(complain(message, EXIT_BELOW_THRESHOLD))
 
 
 @judges_app.command("list")
@@ -266,9 +252,9 @@ def list_judges(
     rows = [(judge, is_ready(judge, home or default_home())) for judge in registry.judges.values()]
     if as_json:
         entries = [{**judge.model_dump(mode="json"), "ready": ready} for judge, ready in rows]
-        _write(json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
+        write(json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
     else:
-        _show(judges_view(rows, registry.default))
+        show(judges_view(rows, registry.default))
 
 
 @judges_app.command("show")
@@ -282,7 +268,7 @@ def show_judge(
     from offline_summ.weights import default_home, is_ready
 
     judge = _find_judge(name, models)
-    _show(judge_view(judge, is_ready(judge, home or default_home())))
+    show(judge_view(judge, is_ready(judge, home or default_home())))
 
 
 @judges_app.command("fetch")
@@ -301,10 +287,10 @@ def fetch_judges(
     place = home or default_home()
     for judge in [_find_judge(name, models) for name in names or (None,)]:
         there = is_ready(judge, place)
-        with _progress(quiet) as progress:
+        with progress_line(quiet) as progress:
             prepared = fetch_judge(judge, place, progress.show)
         what = "was ready, and its digests are right" if there else "is ready"
-        _write(f"Judge {judge.name!r} {what}: {prepared.folder}\n")
+        write(f"Judge {judge.name!r} {what}: {prepared.folder}\n")
 
 
 def _find_judge(name: str | None, models: list[Path] | None) -> "Judge":
@@ -341,73 +327,9 @@ def _print_result(result: "SummarizationResult", as_json: bool) -> None:
     from offline_summ import render
 
     if as_json:
-        _write(render.as_json(result))
+        write(render.as_json(result))
     elif result.failure is None:
-        _show(render.result_view(result))
-
-
-def _write(text: str) -> None:
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8"))
-    sys.stdout.buffer.flush()
-
-
-def _show(view: "RenderableType") -> None:
-    from rich.console import Console
-
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-    Console(highlight=False, markup=False, emoji=False).print(view)
-
-
-class _ProgressLine:
-    """What a terminal shows while work goes on; silent where standard error is no terminal."""
-
-    def __init__(self, live: Any) -> None:
-        self._live = live
-        self._stage = ""
-        self._task: Any = None
-
-    def show(self, progress: "Progress") -> None:
-        """Show a stage, and how far it has come where that is known."""
-        if self._live is None:
-            return
-        if progress.stage != self._stage:
-            if self._task is not None:
-                self._live.remove_task(self._task)
-            self._task = self._live.add_task(progress.stage, total=progress.total)
-            self._stage = progress.stage
-        self._live.update(self._task, completed=progress.done, total=progress.total)
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[_ProgressLine]:
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield _ProgressLine(None)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    with os.fdopen(os.dup(_terminal()), "w", encoding="utf-8", errors="replace") as stream:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(file=stream, force_terminal=True), transient=True) as live:
-            yield _ProgressLine(live)
-
-
-def _complain(message: str, code: int) -> int:
-    from offline_summ.render import visible
-
-    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    with contextlib.suppress(OSError):
-        os.write(_terminal(), f"offline-summ: {visible(message)}\n".encode(encoding, "backslashreplace"))
-    return code
-
-
-@functools.cache
-def _terminal() -> int:
-    """Return a descriptor of standard error as it was at the start: while vLLM loads, 2 is its log."""
-    return os.dup(2)
+        show(render.result_view(result))
 
 
 def _complain_of_usage(error: Any) -> int:
@@ -416,7 +338,7 @@ def _complain_of_usage(error: Any) -> int:
         print(error.format_message())
         return EXIT_USAGE
     command = context.command_path if context else "offline-summ"
-    return _complain(f"{error.format_message().rstrip('.')}. Run `{command} --help`.", EXIT_USAGE)
+    return complain(f"{error.format_message().rstrip('.')}. Run `{command} --help`.", EXIT_USAGE)
 
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NoReturn, TypeVar
 
@@ -240,13 +240,21 @@ def reason_grammar() -> ReplyGrammar[ReasonReply]:
     return ReplyGrammar(name="reason", form=form, read=ReasonReply.model_validate)
 
 
-@lru_cache(maxsize=2)
-def verdict_grammar(*, reason_first: bool) -> ReplyGrammar[VerdictReply]:
-    """Return the grammar of one verdict with its reason, in either order."""
-    reason, verdict = (Fixed('"reason":'), REASON), (Fixed('"verdict":"'), _VERDICT, Fixed('"'))
+@lru_cache(maxsize=16)
+def verdict_grammar(
+    *, reason_first: bool, reason_tokens: int = REASON.max_tokens
+) -> ReplyGrammar[VerdictReply]:
+    """Return the grammar of one verdict with its reason, in either order.
+
+    Args:
+        reason_first: whether the judge reasons before it decides.
+        reason_tokens: what the reason may take of the budget.
+    """
+    reason = (Fixed('"reason":'), replace(REASON, max_tokens=reason_tokens))
+    verdict = (Fixed('"verdict":"'), _VERDICT, Fixed('"'))
     first, second = (reason, verdict) if reason_first else (verdict, reason)
     return ReplyGrammar(
-        name=f"verdict-reason-{'first' if reason_first else 'last'}",
+        name=f"verdict-reason-{'first' if reason_first else 'last'}-{reason_tokens}",
         form=(Fixed("{"), *first, Fixed(","), *second, Fixed("}")),
         read=VerdictReply.model_validate,
     )

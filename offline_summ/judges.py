@@ -57,7 +57,6 @@ _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 GrammarBackend = Literal["guidance", "outlines", "xgrammar"]
-DEFAULT_GRAMMAR_BACKEND: GrammarBackend = "guidance"
 
 NonEmpty = Annotated[str, Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -201,7 +200,8 @@ class Judge(_Entry):
         chat_template_arguments: extra arguments of the chat template.
         chat_template: a chat template for judges that have none.
         thinking: how the judge thinks before it replies; None for judges that do not, or are told not to.
-        grammar_backend: what holds the judge to its grammars inside vLLM.
+        grammar_backend: what holds the judge to its grammars inside vLLM; None is guidance, or outlines for a
+            tokenizer that guidance cannot read.
         protocol: how it is asked unless an option says otherwise.
         sources: where the weights come from, tried in order.
         engine: any vLLM engine argument that this package does not set itself.
@@ -220,7 +220,7 @@ class Judge(_Entry):
     chat_template_arguments: dict[str, Any] = Field(default_factory=dict)
     chat_template: NonEmpty | None = None
     thinking: Thinking | None = None
-    grammar_backend: GrammarBackend = DEFAULT_GRAMMAR_BACKEND
+    grammar_backend: GrammarBackend | None = None
     protocol: Literal["joint"] = "joint"
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
     engine: dict[str, Any] = Field(default_factory=dict)

@@ -39,7 +39,15 @@ KINDS = {
 }
 
 
-def build(kind: str, folder: Path, *, seed: int = 0, spread: float = 0.5, vocabulary: int = 1500) -> Path:
+def build(
+    kind: str,
+    folder: Path,
+    *,
+    seed: int = 0,
+    spread: float = 0.5,
+    vocabulary: int = 1500,
+    favourite: str | None = None,
+) -> Path:
     """Write the judge into a folder.
 
     Args:
@@ -48,6 +56,7 @@ def build(kind: str, folder: Path, *, seed: int = 0, spread: float = 0.5, vocabu
         seed: seed of the weights.
         spread: standard deviation of the weights; with more, the judge prefers fewer tokens.
         vocabulary: tokens to learn, single bytes among them.
+        favourite: a token that the judge wants to write always.
 
     Returns:
         The folder.
@@ -71,7 +80,14 @@ def build(kind: str, folder: Path, *, seed: int = 0, spread: float = 0.5, vocabu
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    if favourite is not None:
+        # The first number of every state is large, and only the favourite looks at it.
+        with torch.no_grad():
+            model.model.embed_tokens.weight[:, 0] = 100 * spread
+            model.lm_head.weight[:, 0] = 0
+            model.lm_head.weight[tokenizer.convert_tokens_to_ids(favourite), 0] = 6
+    model.to(torch.bfloat16).save_pretrained(folder)
     ends = [tokenizer.eos_token_id]
     if kind == "bytes":
         ends = [tokenizer.convert_tokens_to_ids(token) for token in ("<|eot|>", "<|endoftext|>")]

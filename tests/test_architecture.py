@@ -54,6 +54,7 @@ ROOMS = (
     "protocols.joint",
     "scorer",
     "render",
+    "terminal",
     "cli",
     "__main__",
 )
@@ -69,6 +70,7 @@ FORBIDDEN = {
     "protocols.dialogue": {"documents"},
     "protocols.joint": {"documents"},
     "scorer": {"documents", "render"},
+    "terminal": {"engines.vllm", "scorer"},
     "render": {"engines.base", "engines.vllm", "engines.scripted"},
 }
 

@@ -6,6 +6,7 @@ nothing of prompts and of vLLM itself.
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -13,21 +14,48 @@ import sqlite3
 import tempfile
 from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Any
 
+from offline_summ.errors import JudgeError
 from offline_summ.judges import GrammarBackend
 
-BOUNDS_TEXTS: dict[GrammarBackend, bool] = {"guidance": True, "outlines": False, "xgrammar": False}
-"""Whether a backend is given texts with a limit of characters. Outlines cannot compile them, xgrammar takes a
-fifth of a second a token for them (docs/experiments.md)."""
-
-# Tokens that no text may hold but that spell ordinary characters: outlines and xgrammar would let a judge
-# write `<|im_end|>` as a token inside a text.
-BARS_CONTROL_TOKENS: dict[GrammarBackend, bool] = {"guidance": True, "outlines": False, "xgrammar": False}
+# Under guidance a control token is no text. Outlines and xgrammar go by how it is spelt, and would let a
+# judge write `<|im_end|>` as one token inside a text.
+_KNOWS_CONTROL_TOKENS = frozenset({"guidance"})
+# Guidance reads no other tokenizers; xgrammar reads " the" of others as "the".
+_READABLE_DECODERS = frozenset({"ByteLevel", "ByteFallback"})
 
 _CACHE_FILE = "outlines_cache.db"  # the name that vLLM gives it
 _MOST_BYTES = 2 * 2**30
 _COMPILE_FAILED = "Failed to compile grammar"
 _EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$")
+
+
+def choose_backend(wanted: GrammarBackend | None, tokenizer: Any) -> GrammarBackend:
+    """Return the backend asked for, or else guidance if it can read the tokenizer, or else outlines.
+
+    Raises:
+        JudgeError: the backend asked for cannot read the tokenizer.
+    """
+    decoder = json.loads(tokenizer.backend_tokenizer.to_str())["decoder"] or {"type": "none"}
+    kinds = {each["type"] for each in decoder.get("decoders", [decoder])}
+    if wanted == "outlines" or kinds & _READABLE_DECODERS:
+        return wanted or "guidance"
+    if wanted is None:
+        return "outlines"
+    raise JudgeError(
+        f"Grammar backend {wanted!r} cannot read the judge's tokenizer, whose decoder is "
+        f"{', '.join(map(repr, sorted(kinds)))}.",
+        "Choose 'outlines', or none.",
+    )
+
+
+def barred_tokens(backend: GrammarBackend, tokenizer: Any) -> frozenset[int]:
+    """Return the control tokens that the engine has to keep out of texts, because the backend does not."""
+    if backend in _KNOWS_CONTROL_TOKENS:
+        return frozenset()
+    special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return frozenset(special - {tokenizer.eos_token_id})
 
 
 class GrammarCache:

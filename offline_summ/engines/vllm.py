@@ -21,9 +21,9 @@ from typing import Any
 from offline_summ.engines.base import SEED, Completion, EngineRecord, Message, Reply, Request
 from offline_summ.engines.chat import ChatEncoder, Segment
 from offline_summ.engines.grammar_backends import (
-    BARS_CONTROL_TOKENS,
-    BOUNDS_TEXTS,
     GrammarCache,
+    barred_tokens,
+    choose_backend,
     compile_failure,
 )
 from offline_summ.engines.lifeline import children_tied
@@ -57,8 +57,8 @@ class VLLMEngine:
         log_folder: where vLLM's log goes; the newest 20 logs are kept.
         grammar_folder: where compiled grammars are kept; it may be read-only, missing, or None.
         seed: seed of the engine.
-        bounds_texts: whether grammars end texts at their limit of characters; None is the grammar backend's
-            own way. Where they do not, the token limit cuts, and the reply goes on from there.
+        bounds_texts: whether grammars end texts at their limit of characters, which makes them slower. Where
+            they do not, the token limit cuts, and the reply goes on from there.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class VLLMEngine:
         log_folder: Path,
         grammar_folder: Path | None = None,
         seed: int = SEED,
-        bounds_texts: bool | None = None,
+        bounds_texts: bool = False,
     ) -> None:
         """Load nothing yet."""
         self._judge = judge
@@ -79,7 +79,8 @@ class VLLMEngine:
         self._log = log_folder
         self._grammars = GrammarCache(grammar_folder) if grammar_folder is not None else None
         self._seed = seed
-        self._bounded = BOUNDS_TEXTS[judge.grammar_backend] if bounds_texts is None else bounds_texts
+        self._backend = judge.grammar_backend
+        self._bounded = bounds_texts
         self._llm: Any = None
         self._encoder: ChatEncoder | None = None
         self._barred: dict[int, float] | None = None
@@ -95,7 +96,7 @@ class VLLMEngine:
             judge=self._judge.name,
             engine="vllm",
             weights_sha256=self._prepared.weights_sha256 if self._prepared else None,
-            grammar_backend=self._judge.grammar_backend,
+            grammar_backend=self._backend,
             versions=_installed_versions(),
         )
 
@@ -119,8 +120,6 @@ class VLLMEngine:
         log = self._log = new_log(self._log_folder)
         self._others = frozenset(child.pid for child in multiprocessing.active_children())
         prepare_environment(log)
-        if self._grammars is not None and self._judge.grammar_backend == "outlines":
-            self._grammars.open(os.environ)
         with output_to(log), main_module_hidden(), children_tied():
             try:
                 self._llm, tokenizer = self._load(self._prepared.folder)
@@ -140,9 +139,8 @@ class VLLMEngine:
                     self.kill()
         judge = self._judge
         self._encoder = ChatEncoder(tokenizer, judge.chat_template, judge.chat_template_arguments)
-        if not BARS_CONTROL_TOKENS[judge.grammar_backend]:
-            special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-            self._barred = dict.fromkeys(special - {tokenizer.eos_token_id}, _NEVER) or None
+        assert self._backend is not None
+        self._barred = dict.fromkeys(barred_tokens(self._backend, tokenizer), _NEVER) or None
         self._stop_ids = _end_of_text_ids(self._prepared.folder)
 
     def _load(self, folder: Path) -> tuple[Any, Any]:
@@ -155,6 +153,10 @@ class VLLMEngine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         judge = self._judge
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=judge.trust_remote_code)
+        self._backend = choose_backend(judge.grammar_backend, tokenizer)
+        if self._grammars is not None and self._backend == "outlines":
+            self._grammars.open(os.environ)
         known = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
         for key in judge.engine:
             if key not in known:
@@ -170,7 +172,7 @@ class VLLMEngine:
             "trust_remote_code": judge.trust_remote_code,
             "seed": self._seed,
             "enable_prefix_caching": True,
-            "structured_outputs_config": {"backend": judge.grammar_backend},
+            "structured_outputs_config": {"backend": self._backend},
             # Under a grammar only the tokenizer's end-of-text token ends a reply. Others that a
             # generation_config.json names would end it in the middle of a text.
             "generation_config": "vllm",
@@ -183,7 +185,6 @@ class VLLMEngine:
             arguments["enforce_eager"] = True
             arguments.update(few_cores)
             arguments["kv_cache_memory_bytes"] = _kv_cache_bytes(folder, judge.context_length)
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=judge.trust_remote_code)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **judge.engine})), tokenizer
 
     async def warm_up(self, replies: Sequence[Reply]) -> None:
@@ -202,7 +203,7 @@ class VLLMEngine:
             if output.outputs[0].finish_reason not in _FINISHED:
                 cause = compile_failure(self._log, start) or "vLLM does not say why"
                 raise JudgeError(
-                    f"Grammar {reply.name!r} cannot be compiled by {self._judge.grammar_backend!r}: {cause}.",
+                    f"Grammar {reply.name!r} cannot be compiled by {self._backend!r}: {cause}.",
                     "Choose another grammar backend.",
                 )
 
