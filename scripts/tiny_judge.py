@@ -76,7 +76,7 @@ def build(
         num_key_value_heads=2,
         head_dim=64,
         max_position_embeddings=CONTEXT,
-        initializer_range=spread,
+        initializer_range=spread if favourite is None else 0.02,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
@@ -84,7 +84,7 @@ def build(
     if favourite is not None:
         # The first number of every state is large, and only the favourite looks at it.
         with torch.no_grad():
-            model.model.embed_tokens.weight[:, 0] = 100 * spread
+            model.model.embed_tokens.weight[:, 0] = 5
             model.lm_head.weight[:, 0] = 0
             model.lm_head.weight[tokenizer.convert_tokens_to_ids(favourite), 0] = 6
     model.to(torch.bfloat16).save_pretrained(folder)

@@ -1,8 +1,12 @@
 """Judges of every kind on real vLLM: random weights, but real tokenizers, chat templates and decoding."""
 
 import asyncio
+import json
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from tiny_judge import CHATML, CONTEXT, build
@@ -95,39 +99,79 @@ class Loaded:
         self.loop.run(self.engine.warm_up(replies))
 
 
-SPOKEN = {
-    "bytes": 'She said: "雨🌧️ é\u0301 مرحبا 👩‍🚒 \\ {x} 𝔘".',
-    "sentencepiece": 'She said: "雨🌧️ é\u0301 مرحبا 👩‍🚒 \\ {x} 𝔘".',
-    "unigram": "It rained.",
-}
+SPOKEN = 'She said: "雨🌧️ é\u0301 مرحبا 👩‍🚒 \\ {x} 𝔘".'
 
 
-CASES = [(kind, backend) for kind in ("bytes", "sentencepiece") for backend in BACKENDS]
+@pytest.fixture(scope="module", params=BACKENDS)
+def held(request, tmp_path_factory):
+    """A judge of the most common kind under each backend; the slow loading is shared."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with Loaded(folder, grammar_backend=request.param, grammars=folder / "grammars") as loaded:
+        yield loaded
 
 
-@pytest.mark.parametrize(("kind", "backend"), [*CASES, ("unigram", None)])
-def test_every_tokenizer_with_every_backend(tmp_path, kind, backend):
-    with Loaded(tmp_path, kind, grammar_backend=backend) as loaded:
-        assert loaded.engine.record.grammar_backend == (backend or "outlines")
-        loaded.warm_up(coverage_grammar(3), *coverage_grammar(3).pieces())
-        completion = loaded.generate(Spoken(SPOKEN[kind]))
-        assert (completion.text, completion.finish_reason) == (SPOKEN[kind], "stop")
-        answer = loaded.ask(coverage_grammar(3))
-        assert set(answer.reply.answers) == {"q1", "q2", "q3"}
-        choice = loaded.generate(Pattern("(Yes|No)", "yes-or-no"), verdict_words=("Yes", "No"))
-        assert choice.text in ("Yes", "No")
-        assert sum(choice.probabilities.values()) == pytest.approx(1)
-        again = loaded.ask(coverage_grammar(3))
-        assert again.text == answer.text
+def check_decoding(loaded, spoken):
+    loaded.warm_up(coverage_grammar(3), *coverage_grammar(3).pieces())
+    completion = loaded.generate(Spoken(spoken))
+    assert (completion.text, completion.finish_reason) == (spoken, "stop")
+    answer = loaded.ask(coverage_grammar(3))
+    assert set(answer.reply.answers) == {"q1", "q2", "q3"}
+    assert loaded.ask(coverage_grammar(3)).text == answer.text
+    choice = loaded.generate(Pattern("(Yes|No)", "yes-or-no"), verdict_words=("Yes", "No"))
+    assert choice.text in ("Yes", "No")
+    assert sum(choice.probabilities.values()) == pytest.approx(1)
+
+
+def test_byte_level_bpe_under_every_backend(held):
+    assert held.engine.record.grammar_backend in BACKENDS
+    check_decoding(held, SPOKEN)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("token", ["<|eot|>", "<|im_start|>"])
-def test_a_judge_that_wants_nothing_but_a_control_token_still_replies(tmp_path, backend, token):
+def test_byte_fallback_under_every_backend(tmp_path, backend):
+    with Loaded(tmp_path, "sentencepiece", grammar_backend=backend) as loaded:
+        check_decoding(loaded, SPOKEN)
+
+
+def test_unigram_pieces_get_the_backend_that_can_read_them(tmp_path):
+    with Loaded(tmp_path, "unigram") as loaded:
+        assert loaded.engine.record.grammar_backend == "outlines"
+        check_decoding(loaded, "It rained.")
+
+
+def test_a_backend_that_cannot_read_the_tokenizer_says_so(tmp_path):
+    loaded = Loaded(tmp_path, "unigram", grammar_backend="guidance")
+    with pytest.raises(JudgeError, match="Choose 'outlines'"):
+        loaded.loop.run(loaded.engine.start())
+    loaded.loop.stop(timeout=2)
+
+
+def test_a_grammar_that_cannot_be_compiled_is_an_error_that_says_why(held):
+    impossible = Pattern("a(?=b)b", "with-a-look-ahead")
+    with pytest.raises(JudgeError) as caught:
+        held.warm_up(impossible)
+    assert "'with-a-look-ahead'" in str(caught.value)
+    assert re.search("look|assert|parse", str(caught.value), re.IGNORECASE)
+    with pytest.raises(JudgeError):
+        held.generate(impossible)
+    assert held.generate(Pattern("ab", "ab")).text == "ab"
+
+
+def test_many_requests_at_once_give_what_one_gives(held):
+    async def together():
+        prompt = Prompt(system="S", user=HOSTILE)
+        dialogues = [Dialogue(held.engine) for _ in range(20)]
+        return await asyncio.gather(*(d.ask("coverage", prompt, coverage_grammar(2)) for d in dialogues))
+
+    assert len({answer.text for answer in held.loop.run(together())}) == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_judge_that_wants_nothing_but_a_control_token_still_replies(tmp_path, backend):
+    token = "<|eot|>"
     with Loaded(tmp_path, favourite=token, grammar_backend=backend) as loaded:
         free = loaded.engine._parameters(reply=None, max_tokens=3, temperature=0.0, skip_special_tokens=False)
-        chat = loaded.engine._encoder.render((Message("user", "x"),))
-        ids = loaded.engine._encoder.encode(chat)
+        ids = loaded.engine._encoder.encode(loaded.engine._encoder.render((Message("user", "x"),)))
         output = loaded.loop.run(loaded.engine._output(loaded.engine._llm, ids, free, "free"))
         assert output.outputs[0].text == token * 3
         answer = loaded.ask(coverage_grammar(2))
@@ -140,27 +184,29 @@ def test_a_judge_that_wants_to_end_at_once_still_gives_every_verdict(tmp_path):
         assert set(loaded.ask(coverage_grammar(4)).reply.answers) == {"q1", "q2", "q3", "q4"}
 
 
+def test_a_judge_in_a_loop_is_stopped_early_and_goes_on(tmp_path):
+    with Loaded(tmp_path, favourite="x") as loaded:
+        completion = loaded.generate(verdict_grammar(reason_first=True))
+        assert (completion.finish_reason, completion.generated_tokens < 30) == ("repetition", True)
+        answer = loaded.ask(verdict_grammar(reason_first=True))
+        assert re.fullmatch("x+", answer.reply.reason)
+        assert answer.cut == {"reasons"}
+
+
 class TestThinking:
     @pytest.mark.parametrize("kind", ["thinking", "always-thinking"])
-    def test_thoughts_are_bounded_and_kept_apart_from_the_reply(self, tmp_path, kind):
-        thinking = Thinking(max_tokens=30)
-        with Loaded(tmp_path, kind, thinking=thinking) as loaded:
-            completion = loaded.generate(coverage_grammar(1))
-            assert completion.thoughts
-            assert completion.text.startswith('{"q1":{"answered":"')
-            assert completion.thoughts not in completion.text
-            assert 2 <= completion.generated_tokens <= 30 + coverage_grammar(1).max_tokens
-            assert loaded.ask(coverage_grammar(2)).reply.answers["q2"].answered in ("yes", "no")
-            encoder = loaded.engine._encoder
-            opened = "".join(s.text for s in encoder.render((Message("user", "x"),)))
-            assert opened.endswith("<think>\n") is (kind == "always-thinking")
-
-    def test_what_was_thought_before_a_cut_is_not_thought_again(self, tmp_path):
-        with Loaded(tmp_path, "thinking", thinking=Thinking(max_tokens=20)) as loaded:
+    def test_thoughts_are_bounded_kept_apart_and_not_thought_again(self, tmp_path, kind):
+        with Loaded(tmp_path, kind, thinking=Thinking(max_tokens=30)) as loaded:
             first = loaded.generate(coverage_grammar(1))
-            more = loaded.generate(coverage_grammar(1), begun="", thoughts=first.thoughts)
-            assert more.text == first.text
-            assert more.thoughts == first.thoughts
+            assert first.thoughts
+            assert first.text.startswith('{"q1":{"answered":"')
+            assert first.thoughts not in first.text
+            assert 2 <= first.generated_tokens <= 30 + coverage_grammar(1).max_tokens
+            assert loaded.ask(coverage_grammar(2)).reply.answers["q2"].answered in ("yes", "no")
+            opened = "".join(s.text for s in loaded.engine._encoder.render((Message("user", "x"),)))
+            assert opened.endswith("<think>\n") is (kind == "always-thinking")
+            more = loaded.generate(coverage_grammar(1), thoughts=first.thoughts)
+            assert (more.text, more.thoughts) == (first.text, first.thoughts)
             assert more.generated_tokens < first.generated_tokens
 
     def test_a_judge_that_ends_its_thoughts_by_itself_is_not_interrupted(self, tmp_path):
@@ -181,34 +227,6 @@ def test_a_judge_without_a_chat_template_takes_that_of_its_entry(tmp_path):
         assert set(loaded.ask(coverage_grammar(2)).reply.answers) == {"q1", "q2"}
 
 
-def test_a_judge_in_a_loop_is_stopped_early_and_goes_on(tmp_path):
-    with Loaded(tmp_path, favourite="x") as loaded:
-        completion = loaded.generate(verdict_grammar(reason_first=True))
-        assert (completion.finish_reason, completion.generated_tokens < 30) == ("repetition", True)
-        answer = loaded.ask(verdict_grammar(reason_first=True))
-        assert re.fullmatch("x+", answer.reply.reason)
-        assert answer.cut == {"reasons"}
-
-
-def test_a_backend_that_cannot_read_the_tokenizer_says_so(tmp_path):
-    loaded = Loaded(tmp_path, "unigram", grammar_backend="guidance")
-    with pytest.raises(JudgeError, match="Choose 'outlines'"):
-        loaded.loop.run(loaded.engine.start())
-    loaded.loop.stop(timeout=2)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_grammar_that_cannot_be_compiled_is_an_error_that_says_why(tmp_path, backend):
-    with Loaded(tmp_path, grammar_backend=backend) as loaded:
-        with pytest.raises(JudgeError) as caught:
-            loaded.warm_up(Pattern("a(?=b)b", "with-a-look-ahead"))
-        assert "'with-a-look-ahead'" in str(caught.value)
-        assert re.search("look|assert|parse", str(caught.value), re.IGNORECASE)
-        with pytest.raises(JudgeError):
-            loaded.generate(Pattern("a(?=b)b", "with-a-look-ahead"))
-        assert loaded.generate(Pattern("ab", "ab")).text == "ab"
-
-
 def test_a_grammar_that_takes_too_long_to_compile_is_an_error_that_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(vllm_process, "_COMPILE_TIMEOUT_S", 1)
     large = judgement_grammar(axes="both", max_claims=64, max_questions=100)
@@ -222,20 +240,21 @@ def test_compiled_grammars_outlive_the_engine(tmp_path):
     grammars = tmp_path / "grammars"
     with Loaded(tmp_path, grammar_backend="outlines", grammars=grammars) as loaded:
         loaded.warm_up(coverage_grammar(5))
-    size = (grammars / "outlines_cache.db").stat().st_size
-    assert size > 10_000
+        text = loaded.ask(coverage_grammar(5)).text
+    assert (grammars / "outlines_cache.db").stat().st_size > 10_000
     with Loaded(tmp_path, grammar_backend="outlines", grammars=grammars) as loaded:
         loaded.warm_up(coverage_grammar(5))
-        assert set(loaded.ask(coverage_grammar(5)).reply.answers) == {"q1", "q2", "q3", "q4", "q5"}
+        assert loaded.ask(coverage_grammar(5)).text == text
 
 
-def test_many_requests_at_once_are_warm(tmp_path):
-    with Loaded(tmp_path) as loaded:
-        loaded.warm_up(coverage_grammar(2), *coverage_grammar(2).pieces())
-
-        async def together():
-            prompt = Prompt(system="S", user=HOSTILE)
-            dialogues = [Dialogue(loaded.engine) for _ in range(20)]
-            return await asyncio.gather(*(d.ask("coverage", prompt, coverage_grammar(2)) for d in dialogues))
-
-        assert len({answer.text for answer in loaded.loop.run(together())}) == 1
+def test_a_judge_of_random_weights_ends_no_reply_without_a_kind():
+    """The short form of `scripts/torture_grammar.py --replies 10000`."""
+    script = Path(__file__).parent.parent / "scripts" / "torture_grammar.py"
+    done = subprocess.run(
+        [sys.executable, script, "--replies", "300"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert (figures["exceptions"], figures["invented_verdicts"], figures["untyped"]) == (0, 0, 0)
+    assert set(figures["failures"]) <= {"truncated_reply"}
+    assert figures["valid"] + sum(figures["failures"].values()) == figures["replies"] == 300
+    assert min(figures["valid"], figures["verdicts"], figures["cut"], figures["stopped_repeating"]) > 20

@@ -22,7 +22,7 @@ from offline_summ.judges import GrammarBackend
 # Under guidance a control token is no text. Outlines and xgrammar go by how it is spelt, and would let a
 # judge write `<|im_end|>` as one token inside a text.
 _KNOWS_CONTROL_TOKENS = frozenset({"guidance"})
-# Guidance reads no other tokenizers; xgrammar reads " the" of others as "the".
+# Guidance reads no other tokenizers; xgrammar does not see the spaces in the tokens of others.
 _READABLE_DECODERS = frozenset({"ByteLevel", "ByteFallback"})
 
 _CACHE_FILE = "outlines_cache.db"  # the name that vLLM gives it

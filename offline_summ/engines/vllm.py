@@ -13,7 +13,8 @@ import logging
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,8 @@ class VLLMEngine:
         prepare_environment(log)
         with output_to(log), main_module_hidden(), children_tied():
             try:
-                self._llm, tokenizer = self._load(self._prepared.folder)
+                with _empty_generation_config() as generation:
+                    self._llm, tokenizer = self._load(self._prepared.folder, generation)
             except OfflineSummError:
                 raise
             except ImportError as error:
@@ -143,7 +145,7 @@ class VLLMEngine:
         self._barred = dict.fromkeys(barred_tokens(self._backend, tokenizer), _NEVER) or None
         self._stop_ids = _end_of_text_ids(self._prepared.folder)
 
-    def _load(self, folder: Path) -> tuple[Any, Any]:
+    def _load(self, folder: Path, generation: Path) -> tuple[Any, Any]:
         import torch
         from transformers import AutoTokenizer
 
@@ -173,9 +175,7 @@ class VLLMEngine:
             "seed": self._seed,
             "enable_prefix_caching": True,
             "structured_outputs_config": {"backend": self._backend},
-            # Under a grammar only the tokenizer's end-of-text token ends a reply. Others that a
-            # generation_config.json names would end it in the middle of a text.
-            "generation_config": "vllm",
+            "generation_config": str(generation),
             "logprobs_mode": "processed_logprobs",
             "max_logprobs": 64,
             "disable_log_stats": True,
@@ -364,6 +364,18 @@ def _with_thoughts(chat: Sequence[Segment], thinking: Thinking, thoughts: str | 
     if thoughts is None:
         return segments
     return [*segments, Segment(thoughts, plain=True), Segment(thinking.end, plain=False)]
+
+
+@contextlib.contextmanager
+def _empty_generation_config() -> Iterator[Path]:
+    """Make a folder with a generation_config.json that names nothing.
+
+    Under a grammar only the tokenizer's end-of-text token ends a reply. Further ones that the model's own
+    generation_config.json names would end it in the middle of a text, and its sampling settings are not ours.
+    """
+    with tempfile.TemporaryDirectory(prefix="offline-summ-") as folder:
+        (Path(folder) / "generation_config.json").write_text("{}", encoding="utf-8")
+        yield Path(folder)
 
 
 def _end_of_text_ids(folder: Path) -> list[int]:
