@@ -420,6 +420,8 @@ def _explain(error: ValidationError) -> tuple[str, str]:
     known: type[_Entry] = Judge
     if len(location) > 2 and location[0] == "sources" and location[2] in _SOURCE_TYPES:
         known = _SOURCE_TYPES[str(location.pop(2))]
+    elif len(location) > 1 and location[0] == "thinking":
+        known = Thinking
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
     value = repr(detail["input"])
     value = value if len(value) <= 60 else value[:57] + "..."

@@ -102,6 +102,8 @@ def judge_view(judge: Judge, ready: bool) -> RenderableType:
         "verified": "yes" if judge.verified else "no: nobody has run it with this package yet",
         "remote code": "allowed" if judge.trust_remote_code else "refused",
         "chat template": ", ".join(f"{k} = {v!r}" for k, v in judge.chat_template_arguments.items()),
+        "thinking": f"at most {judge.thinking.max_tokens} tokens before the reply" if judge.thinking else "",
+        "grammars": f"held by {judge.grammar_backend}" if judge.grammar_backend else "",
         "vLLM arguments": ", ".join(f"{k} = {v!r}" for k, v in judge.engine.items()),
         "weights": "ready" if ready else "not fetched",
     }

@@ -127,7 +127,7 @@ class RunRecord(_Frozen):
         grammar_backend: name of what held the judge to its grammars; None if nothing did.
         versions: versions of the packages that take part in a score.
         seed: seed of the decoding.
-        calls: number of replies asked of the judge.
+        calls: number of calls to the judge; a reply that was cut takes more than one.
         tokens: token counts over these calls.
         seconds: wall time of the example, loading of the judge excluded.
     """

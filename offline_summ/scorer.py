@@ -407,6 +407,8 @@ def _engine_of(
     if not isinstance(model, Judge):
         registry = load_registry(*models)
         model = resolve_judge(str(model), registry) if model is not None else registry.get(registry.default)
+    if grammar_backend is not None:
+        model = model.model_copy(update={"grammar_backend": grammar_backend})
     return VLLMEngine(
         model,
         partial(open_judge, model, home, on_progress),

@@ -88,6 +88,10 @@ class TestUsage:
     def test_a_value_that_is_no_choice(self, source):
         assert "'all' is not one of" in refused(run("score", source, source, "--axes", "all"), 2)
 
+    def test_a_grammar_backend_that_there_is_not(self, source):
+        said = refused(run("score", source, source, "--grammar-backend", "regex"), 2)
+        assert "'regex' is not one of 'guidance', 'outlines', 'xgrammar'" in said
+
     @pytest.mark.parametrize("number", ["0", "-3", "101"])
     def test_max_questions_out_of_range(self, source, number):
         assert f"max_questions is {number}." in refused(

@@ -156,6 +156,24 @@ class TestFilesOfTheUser:
                 "it cannot be changed.",
             ),
             (
+                entry('grammar_backend = "regex"'),
+                "judge 'mine': key 'grammar_backend': input should be 'guidance', 'outlines' or 'xgrammar', "
+                "got 'regex'.",
+            ),
+            (
+                entry("thinking = { maxtokens = 10 }"),
+                "judge 'mine': unknown key 'thinking.maxtokens'. Did you mean 'max_tokens'?",
+            ),
+            (
+                entry("thinking = { max_tokens = 0 }"),
+                "judge 'mine': key 'thinking.max_tokens': input should be greater than 0, got 0.",
+            ),
+            (
+                entry('[judges.mine.engine]\nreasoning_parser = "qwen3"'),
+                "judge 'mine': key 'engine': engine argument 'reasoning_parser' is set by offline-summ: "
+                "use 'thinking' of the judge instead.",
+            ),
+            (
                 entry("verified = true", source='kind = "hub", repository = "a/b", revision = "main"'),
                 "judge 'mine': a verified judge needs a full commit as revision of 'a/b', got 'main'.",
             ),
@@ -195,6 +213,15 @@ class TestFilesOfTheUser:
     def test_a_verified_hub_judge_with_a_commit_is_fine(self, tmp_path):
         text = entry("verified = true", source=f'kind = "hub", repository = "a/b", revision = "{COMMIT}"')
         assert load_registry(judge_file(tmp_path, text)).get("mine").verified
+
+
+def test_how_a_judge_thinks_and_is_held_comes_from_its_entry(tmp_path):
+    text = entry('thinking = { start = "<t>", end = "</t>" }\ngrammar_backend = "xgrammar"')
+    judge = load_registry(judge_file(tmp_path, text)).get("mine")
+    assert (judge.thinking.start, judge.thinking.end, judge.thinking.max_tokens) == ("<t>", "</t>", 1024)
+    assert judge.grammar_backend == "xgrammar"
+    plain = load_registry().get("qwen2.5-coder-1.5b")
+    assert (plain.thinking, plain.grammar_backend) == (None, None)
 
 
 class TestNames:

@@ -509,6 +509,18 @@ class TestUse:
         with pytest.raises(UsageError, match="model is of type"):
             SummarizationScorer(wrong)
 
+    def test_a_grammar_backend_that_cannot_be_used_is_refused(self):
+        with pytest.raises(
+            UsageError, match=r"grammar_backend is 'regex'\. Choose one of guidance, outlines, xgrammar"
+        ):
+            SummarizationScorer(grammar_backend="regex")
+        with pytest.raises(UsageError, match="the model is an engine already"):
+            SummarizationScorer(ScriptedEngine(None), grammar_backend="outlines")
+
+    def test_a_grammar_backend_replaces_that_of_the_judge(self):
+        with SummarizationScorer("smollm2-135m", grammar_backend="xgrammar") as scorer:
+            assert scorer._engine.record.grammar_backend == "xgrammar"
+
     @pytest.mark.parametrize("wrong", [5, "\ud800"])
     def test_an_id_that_cannot_be_written_is_refused(self, wrong):
         with scorer_of(claims(True), questions(True))[0] as scorer, pytest.raises(UsageError, match="id is"):

