@@ -1,8 +1,10 @@
 """A conversation with an engine that cuts replies."""
 
 import asyncio
+import random
 
 import pytest
+from test_reply_form import written
 
 from offline_summ import ScriptedEngine, SummarizationOptions, SummarizationScorer
 from offline_summ.engines.base import Completion
@@ -162,6 +164,37 @@ class TestNotes:
         assert (len(result.preprocess_step_result.alignment), result.notes) == (1, ("claims_truncated",))
         failed = self.score('{"claims":[' + long + "]}", axes="alignment")
         assert (failed.failure.kind, failed.score) == ("truncated_reply", None)
+
+
+class Warmed(ScriptedEngine):
+    """Remembers which replies it was told to prepare for."""
+
+    warm: frozenset = frozenset()
+
+    async def warm_up(self, replies):
+        self.warm = frozenset(reply.name for reply in replies)
+
+
+@pytest.mark.parametrize("axes", ["both", "alignment", "coverage"])
+@pytest.mark.parametrize("words", [3, 100, 5000])
+@pytest.mark.parametrize("max_questions", [1, 10])
+def test_no_reply_is_asked_for_that_was_not_prepared_ahead(axes, words, max_questions):
+    chance = random.Random(words)
+
+    def script(request):
+        reply = written(request.reply.form, chance)
+        if chance.random() < 0.6:
+            return cut(reply[: chance.randint(0, len(reply))], chance.choice([1, 10_000]), "length")
+        return Completion(reply, generated_tokens=1)
+
+    engine = Warmed(script)
+    options = SummarizationOptions(axes=axes, max_questions=max_questions, reason="judge")
+    scorer = SummarizationScorer(engine, options)
+    for _ in range(30):
+        result = scorer.score("Source.", "word " * words)
+        assert result.status == "scored" or result.failure.kind == "truncated_reply"
+    assert {request.reply.name for request in engine.requests} <= engine.warm
+    assert len(engine.warm) < 40
 
 
 def test_texts_of_every_kind_come_back_as_they_were_given():

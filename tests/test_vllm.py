@@ -37,8 +37,9 @@ class Choice:
     words: tuple[str, ...] = ("Yes", "No")
     name: str = "yes-or-no"
     max_tokens: int = 8
+    min_tokens: int = 1
 
-    def output_type(self):
+    def output_type(self, *, bounded=False):
         from outlines.types.dsl import either
 
         return either(*self.words)
@@ -50,8 +51,9 @@ class Letters:
 
     name: str = "letters"
     max_tokens: int = 12
+    min_tokens: int = 1
 
-    def output_type(self):
+    def output_type(self, *, bounded=False):
         from outlines.types import Regex
 
         return Regex("[a-z]{400}")
