@@ -32,7 +32,7 @@ YES, NO = "yes", "no"
 CLAIM = Text("claims", max_tokens=48, max_characters=480)
 QUESTION = Text("questions", max_tokens=40, max_characters=320)
 REASON = Text("reasons", max_tokens=40, max_characters=320, explains=True)
-_WORDED_REASON = Text("reasons", max_tokens=256, max_characters=1600, explains=True)
+WORDED_REASON = Text("reasons", max_tokens=256, max_characters=1600, explains=True)
 _VERDICT = Word((YES, NO))
 
 CLAIM_LIMITS = (4, 8, 12, 16, 24, 32, 48, 64)
@@ -53,7 +53,7 @@ class ClaimReply(_Reply):
 
     claim: NonEmpty
     supported: Literal["yes", "no"]
-    reason: str | None = None
+    reason: Annotated[str, StringConstraints(strip_whitespace=True)] | None = None
 
 
 class JudgementReply(_Reply):
@@ -67,7 +67,7 @@ class AnswerReply(_Reply):
     """The judge's verdict on one question."""
 
     answered: Literal["yes", "no"]
-    reason: str | None = None
+    reason: Annotated[str, StringConstraints(strip_whitespace=True)] | None = None
 
 
 class CoverageReply(_Reply):
@@ -236,7 +236,7 @@ def coverage_grammar(count: int) -> ReplyGrammar[CoverageReply]:
 @lru_cache(maxsize=1)
 def reason_grammar() -> ReplyGrammar[ReasonReply]:
     """Return the grammar of the call that words the reason of a score."""
-    form = (Fixed('{"reason":'), _WORDED_REASON, Fixed("}"))
+    form = (Fixed('{"reason":'), WORDED_REASON, Fixed("}"))
     return ReplyGrammar(name="reason", form=form, read=ReasonReply.model_validate)
 
 

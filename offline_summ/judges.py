@@ -52,6 +52,14 @@ _OWN_ENGINE_ARGUMENTS: Mapping[str, str] = {
     "override_generation_config": "",
 }
 
+# fmt: off
+_OWN_TEMPLATE_ARGUMENTS = frozenset((
+    "add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents",
+    "max_length", "messages", "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors",
+    "tokenize", "tokenizer_kwargs", "tools", "truncation",
+))
+# fmt: on
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -234,6 +242,14 @@ class Judge(_Entry):
                 advice = f"use {instead!r} of the judge instead" if instead else "it cannot be changed"
                 raise ValueError(f"engine argument {key!r} is set by offline-summ: {advice}")
         return engine
+
+    @field_validator("chat_template_arguments")
+    @classmethod
+    def _free_template_arguments(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        for key in arguments:
+            if key in _OWN_TEMPLATE_ARGUMENTS:
+                raise ValueError(f"argument {key!r} is set by offline-summ: it cannot be changed")
+        return arguments
 
     @model_validator(mode="after")
     def _verified_means_pinned(self) -> Self:
@@ -436,6 +452,10 @@ def _explain(error: ValidationError) -> tuple[str, str]:
         case "value_error":
             said = str(detail["ctx"]["error"])
             return (f"key {key!r}: {said}" if key else said), ""
+        case "model_type" | "dict_type":
+            return f"key {key!r} must be a table, got {value}", ""
+        case "string_pattern_mismatch" if location[-1] == "end":
+            return f"key {key!r} must be more than white space, got {value}", ""
         case "string_pattern_mismatch" if location[-1] == "sha256":
             return f"key {key!r} must be 64 hexadecimal digits, got {value}", ""
         case _:

@@ -42,7 +42,8 @@ def check_model_folder(folder: Path, *, needs_chat_template: bool = True) -> dic
     if needs_chat_template and not _has_chat_template(folder, names):
         raise WeightsError(
             f"Model folder '{folder}' has no chat template.",
-            "Take an instruction-tuned model, or add its chat_template.jinja.",
+            "Take an instruction-tuned model, add its chat_template.jinja, or give the text of a template as "
+            "`chat_template` in an entry of a models.toml of yours.",
         )
     return config
 

@@ -12,15 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from offline_summ.judges import Judge
-from offline_summ.schemas import SummarizationResult
+from offline_summ.schemas import Note, SummarizationResult
 
-_NOTES: Mapping[str, str] = {
+NOTES: Mapping[Note, str] = {
     "no_claims": "The summary makes no claim that can be checked, so the score is 0.",
     "no_questions": "No question was drawn from the source, so the score is 0.",
-    "claims_truncated": "The judge listed as many claims as a reply may hold; there may be more.",
-    "questions_truncated": "Questions beyond the limit were ignored.",
+    "claims_truncated": "The list of claims ended at a limit of the reply; there may be more.",
+    "questions_truncated": "The list of questions ended at a limit of the reply.",
     "repeated_claims_dropped": "The judge listed a claim more than once; each counts once.",
     "repeated_questions_dropped": "The judge asked a question more than once; each counts once.",
+    "reasons_truncated": "Some of the judge's reasons were cut; its verdicts were not.",
+    "missing_verdicts": "The judge gave no verdict on some questions; they count as not answered.",
 }
 
 
@@ -60,7 +62,7 @@ def result_view(result: SummarizationResult) -> RenderableType:
         parts += ["", _verdicts("Question from the source", "answered", rows)]
     if result.reason:
         parts += ["", Text(visible(result.reason))]
-    parts += [Text(f"Note: {_NOTES[note]}", style="yellow") for note in result.notes]
+    parts += [Text(f"Note: {NOTES[note]}", style="yellow") for note in result.notes]
     parts += ["", Text(_run_line(result), style="dim")]
     return Group(*parts)
 

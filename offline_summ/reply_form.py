@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 # One JSON string of printable text on one line: spaces only between other characters and never two in a row
 # (a judge that falls into a loop falls into whitespace first), `\"` and `\\` as the only escapes.
-_SPACE = "[ \\u00a0\\u3000]"
-_CHARACTER = r'(?:[^"\\ \x00-\x1f\x7f-\x9f\u00a0\u2028\u2029\u3000]|\\["\\])'
+_SPACE = r"[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
+_CHARACTER = r'(?:[^"\\ \x00-\x1f\x7f-\x9f\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]|\\["\\])'
 # The first character is no dot either: a small judge copies the "..." of the form that it is shown.
 _FIRST = _CHARACTER.replace("[^", "[^.\\u2026", 1)
 TEXT_PATTERN = f'"{_FIRST}(?:{_SPACE}?{_CHARACTER})*"'
 
 _WHOLE_TEXT = re.compile(TEXT_PATTERN)
 _BEGUN_TEXT = re.compile(f'(?:"(?:\\\\|{_FIRST}(?:{_SPACE}?{_CHARACTER})*(?:{_SPACE}?\\\\|{_SPACE})?)?)?')
-_SPACES = " \u00a0\u3000"
+_SPACES = " \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 _SHORT_REASON = 12
 
 

@@ -31,6 +31,7 @@ Note = Literal[
     "repeated_claims_dropped",
     "repeated_questions_dropped",
     "reasons_truncated",
+    "missing_verdicts",
 ]
 Probability = Annotated[float, Field(ge=0, le=1)]
 

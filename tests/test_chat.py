@@ -141,3 +141,45 @@ def test_a_template_that_drops_or_repeats_a_message_is_refused(template):
     own = ChatEncoder(build_tokenizer("bytes"), template, {})
     with pytest.raises(JudgeError, match="drops, repeats or reorders"):
         own.render([Message("user", "Text.")])
+
+
+def test_a_control_token_that_is_also_the_token_for_the_unknown_is_plain_text():
+    tokenizer = build_tokenizer("bytes")
+    tokenizer.unk_token = "<|im_end|>"  # as GPT-2's tokenizer has it: no byte is unknown
+    own = encoder(tokenizer)
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert encoded(own, "Fine.<|im_end|>x").count(end) == encoded(own, "Fine.").count(end)
+
+
+def test_a_control_token_of_one_character_takes_no_effect():
+    tokenizer = build_tokenizer("bytes")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["⏹"]})
+    stop = tokenizer.convert_tokens_to_ids("⏹")
+    ids = encoded(encoder(tokenizer), "Fine.⏹x")
+    assert stop not in ids
+    assert "Fine.⏹x" in tokenizer.decode(ids)
+
+
+def test_added_tokens_that_are_ordinary_text_are_left_as_they_are():
+    tokenizer = build_tokenizer("bytes")
+    tokenizer.add_tokens(["\n\n", "    ", "mill"])
+    whole = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "A mill.\n\n    x"}], add_generation_prompt=True, return_dict=False
+    )
+    assert encoded(encoder(tokenizer), "A mill.\n\n    x") == whole
+
+
+def test_a_template_that_drops_the_system_message_gets_it_in_the_users():
+    template = "{% for m in messages %}{% if m.role == 'user' %}[{{ m.content }}]{% endif %}{% endfor %}"
+    own = ChatEncoder(build_tokenizer("bytes"), template, {})
+    chat = own.render([Message("system", "Judge."), Message("user", "Text.")])
+    assert "".join(segment.text for segment in chat) == "[Judge.\n\nText.]"
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ 1 / 0 }}", "{{ 1 + 'a' }}", "{{ messages[9].content }}", "{{ x y }}"]
+)
+def test_a_template_that_fails_in_any_way_is_a_judge_error(template):
+    own = ChatEncoder(build_tokenizer("bytes"), template, {})
+    with pytest.raises(JudgeError, match=r"chat template .*not a path"):
+        own.render([Message("user", "Text.")])

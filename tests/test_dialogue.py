@@ -158,12 +158,49 @@ class TestNotes:
         assert result.notes == ("claims_truncated", "reasons_truncated")
         assert result.preprocess_step_result.alignment[0].reason == "Wh"
 
-    def test_a_claim_as_long_as_a_grammar_lets_it_be_is_dropped(self):
-        long = '{"claim":"' + "x" * 480 + '","supported":"yes","reason":"R."}'
-        result = self.score('{"claims":[' + ITEM + "," + long + "]}", axes="alignment")
-        assert (len(result.preprocess_step_result.alignment), result.notes) == (1, ("claims_truncated",))
-        failed = self.score('{"claims":[' + long + "]}", axes="alignment")
+    def test_where_the_grammar_ends_texts_what_reaches_its_limit_counts_as_cut(self):
+        class Bounded(ScriptedEngine):
+            bounds_texts = True
+
+        def score(engine, reply):
+            options = SummarizationOptions(axes="alignment")
+            return SummarizationScorer(engine(lambda request: reply), options).score("Source.", "Summary.")
+
+        long = '{"claim":"' + "x" * 480 + '","supported":"no","reason":"R."}'
+        reply = '{"claims":[' + ITEM + "," + long + "]}"
+        assert (score(ScriptedEngine, reply).score, score(ScriptedEngine, reply).notes) == (0.5, ())
+        assert (score(Bounded, reply).score, score(Bounded, reply).notes) == (1.0, ("claims_truncated",))
+        failed = score(Bounded, '{"claims":[' + long + "]}")
         assert (failed.failure.kind, failed.score) == ("truncated_reply", None)
+        reason = ITEM.replace("R.", "r" * 320)
+        assert score(Bounded, '{"claims":[' + reason + "]}").notes == ("reasons_truncated",)
+
+    def test_a_question_without_a_verdict(self):
+        result = self.score('{"questions":["Rain?","Snow?"]}', axes="coverage")
+        assert (result.score, result.notes) == (0.5, ("missing_verdicts",))
+
+
+def test_thoughts_take_nothing_from_the_budget_of_the_reply():
+    thoughtful = Completion(
+        '{"claims":[{"claim":"A.","supported":"yes","reason":"so so',
+        finish_reason="repetition",
+        generated_tokens=5000,
+        thought_tokens=4990,
+        thoughts="Hm.",
+    )
+    answer, _, _ = ask(CLAIMS, thoughtful, Completion(',{"claim":"B.","supported":"no","reason":"R."}]}'))
+    assert [claim.claim for claim in answer.reply.claims] == ["A.", "B."]
+
+
+def test_a_whole_reply_is_whole_whatever_the_engine_says_of_it():
+    answer, requests, _ = ask(CLAIMS, cut('{ "claims": [] }'))
+    assert (answer.reply.claims, len(requests)) == ((), 1)
+
+
+def test_half_a_surrogate_pair_in_a_reason_is_no_reply():
+    with pytest.raises(ExampleError) as caught:
+        ask(CLAIMS, Completion('{"claims":[{"claim":"A.","supported":"yes","reason":"\\ud800"}]}'))
+    assert caught.value.kind == "invalid_reply"
 
 
 class Warmed(ScriptedEngine):

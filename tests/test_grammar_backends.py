@@ -160,6 +160,18 @@ class TestCache:
         filled(tmp_path)
         assert rows(tmp_path) == [("a",)]
 
+    def test_a_file_that_another_process_holds_is_left_alone(self, tmp_path, monkeypatch):
+        filled(tmp_path)
+        connect = sqlite3.connect
+        monkeypatch.setattr(sqlite3, "connect", lambda *args: connect(*args, timeout=0.1))
+        with contextlib.closing(connect(tmp_path / "outlines_cache.db")) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            cache, environ = opened(tmp_path)
+            assert environ["OUTLINES_CACHE_DIR"] != str(tmp_path)
+            cache.close()
+            other.rollback()
+        assert rows(tmp_path) == [("a",)]
+
     def test_a_file_that_has_grown_too_large_is_replaced(self, tmp_path, monkeypatch):
         filled(tmp_path)
         monkeypatch.setattr(grammar_backends, "_MOST_BYTES", 10)

@@ -161,6 +161,16 @@ class TestFilesOfTheUser:
                 "got 'regex'.",
             ),
             (
+                entry("chat_template_arguments = { tokenize = true }"),
+                "judge 'mine': key 'chat_template_arguments': argument 'tokenize' is set by offline-summ: "
+                "it cannot be changed.",
+            ),
+            (entry("thinking = true"), "judge 'mine': key 'thinking' must be a table, got True."),
+            (
+                entry('thinking = { end = " " }'),
+                "judge 'mine': key 'thinking.end' must be more than white space, got ' '.",
+            ),
+            (
                 entry("thinking = { maxtokens = 10 }"),
                 "judge 'mine': unknown key 'thinking.maxtokens'. Did you mean 'max_tokens'?",
             ),

@@ -210,6 +210,18 @@ def test_what_is_no_beginning_of_a_reply_is_refused(grammar, reply):
         resume(grammar.form, reply)
 
 
+@pytest.mark.parametrize("space", [c for c in map(chr, range(0x110000)) if c.isspace()])
+def test_no_text_begins_or_ends_with_a_space_of_any_kind_and_every_text_parses(space):
+    pattern = re.compile(to_regex(reason_grammar().output_type()))
+    for text in (space, f"{space}x", f"x{space}", f"x{space}{space}y"):
+        assert not pattern.fullmatch(f'{{"reason":"{text}"}}')
+    between = f'{{"reason":"x{space}y"}}'
+    if pattern.fullmatch(between):
+        assert reason_grammar().parse(between).reason == f"x{space}y"
+    else:
+        assert not space.isprintable() or space in "\u2028\u2029"
+
+
 def test_texts_can_be_bounded_by_the_grammar():
     free, bounded = (re.compile(to_regex(piece((CLAIM,)).output_type(bounded=b))) for b in (False, True))
     for length, allowed in ((1, True), (CLAIM.max_characters, True), (CLAIM.max_characters + 1, False)):

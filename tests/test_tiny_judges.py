@@ -13,7 +13,7 @@ from tiny_judge import CHATML, CONTEXT, build
 
 from offline_summ.engines import vllm_process
 from offline_summ.engines.base import Message, Request
-from offline_summ.engines.vllm import VLLMEngine
+from offline_summ.engines.vllm import VLLMEngine, _end_of_text_ids
 from offline_summ.errors import JudgeError
 from offline_summ.grammar import coverage_grammar, judgement_grammar, verdict_grammar
 from offline_summ.judges import FolderSource, Judge, Thinking
@@ -139,11 +139,32 @@ def test_unigram_pieces_get_the_backend_that_can_read_them(tmp_path):
         check_decoding(loaded, "It rained.")
 
 
-def test_a_backend_that_cannot_read_the_tokenizer_says_so(tmp_path):
-    loaded = Loaded(tmp_path, "unigram", grammar_backend="guidance")
-    with pytest.raises(JudgeError, match="Choose 'outlines'"):
-        loaded.loop.run(loaded.engine.start())
-    loaded.loop.stop(timeout=2)
+def test_what_is_wrong_with_a_judge_is_said_before_its_weights_are_loaded_and_each_time(tmp_path):
+    for kind, backend, said in (
+        ("unigram", "guidance", "Choose 'outlines'"),
+        ("no-template", None, "chat_template"),
+    ):
+        loaded = Loaded(tmp_path / kind, kind, grammar_backend=backend)
+        for _ in range(2):
+            with pytest.raises(JudgeError, match=said):
+                loaded.loop.run(loaded.engine.start())
+        loaded.loop.stop(timeout=2)
+
+
+def test_a_generation_config_that_is_broken_matters_to_thinking_judges_only(tmp_path):
+    build("thinking", tmp_path)
+    file = tmp_path / "generation_config.json"
+    for text, ids in (
+        ("[]", []),
+        ('{"eos_token_id": ["x", 2]}', [2]),
+        ('{"eos_token_id": 3}', [3]),
+        ("{}", []),
+    ):
+        file.write_text(text)
+        assert _end_of_text_ids(tmp_path) == ids
+    file.write_text("[1")
+    with pytest.raises(JudgeError, match="it is not JSON"):
+        _end_of_text_ids(tmp_path)
 
 
 def test_a_grammar_that_cannot_be_compiled_is_an_error_that_says_why(held):

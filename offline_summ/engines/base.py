@@ -87,6 +87,7 @@ class Completion:
         cached_tokens: tokens of the request that came from the prefix cache.
         generated_tokens: tokens of the reply and of the thoughts.
         thoughts: what a reasoning judge thought before its reply; None for other judges.
+        thought_tokens: tokens of the thoughts, a part of the generated ones.
         probabilities: for a request with verdict words, the probability of each; they add up to 1.
     """
 
@@ -96,6 +97,7 @@ class Completion:
     cached_tokens: int = 0
     generated_tokens: int = 0
     thoughts: str | None = None
+    thought_tokens: int = 0
     probabilities: Mapping[str, float] | None = None
 
 
@@ -128,6 +130,10 @@ class Engine(Protocol):
     @property
     def context_length(self) -> int | None:
         """Longest request and reply together, in tokens; None if unlimited."""
+
+    @property
+    def bounds_texts(self) -> bool:
+        """Whether grammars end texts at their limit of characters."""
 
     async def start(self) -> None:
         """Load the judge; does nothing if it is loaded.

@@ -19,6 +19,9 @@ from typing import Any
 from offline_summ.engines.base import Message
 from offline_summ.errors import JudgeError
 
+_TEMPLATE_HINT = "Give a working one as `chat_template` in the judge's entry: the text itself, not a path."
+_MARKUP = re.compile(r"[<\[{|].*[>\]}|]")
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -42,7 +45,7 @@ class ChatEncoder:
         arguments: further arguments of the template, such as `enable_thinking`.
 
     Attributes:
-        control_ids: ids of the added tokens, control tokens among them.
+        control_ids: ids of the control tokens.
 
     Raises:
         JudgeError: there is no chat template, no end-of-text token, or the tokenizer has no fast
@@ -71,12 +74,7 @@ class ChatEncoder:
         self._arguments = dict(arguments)
         self._within = _variant(tokenizer, added_tokens=True)
         self._plain = _variant(tokenizer, added_tokens=False)
-        # The unknown token and single characters that were added stand in ordinary text.
-        added = {
-            token: i
-            for token, i in tokenizer.get_added_vocab().items()
-            if i != tokenizer.unk_token_id and len(token) > 1
-        }
+        added = _control_tokens(tokenizer)
         control = sorted(added, key=len, reverse=True)
         self.control_ids: frozenset[int] = frozenset(added.values())
         self._control = re.compile("|".join(map(re.escape, control))) if control else None
@@ -88,14 +86,18 @@ class ChatEncoder:
             JudgeError: the chat template fails, or drops, repeats or reorders messages.
         """
         marks = [f"PLACEHOLDER{secrets.token_hex(12)}" for _ in messages]
-        rest = self._render(messages, marks)
-        segments = []
-        for message, mark in zip(messages, marks, strict=True):
-            before, found, rest = rest.partition(mark)
-            if not found or mark in rest:
-                raise JudgeError("The judge's chat template drops, repeats or reorders messages.")
-            segments += [Segment(before, plain=False), Segment(message.content, plain=True)]
-        return [*segments, Segment(rest, plain=False)]
+        chat = [{"role": m.role, "content": mark} for m, mark in zip(messages, marks, strict=True)]
+        # Templates without a system role raise on one, or drop it: its text then opens the user's message.
+        merged = [{"role": "user", "content": "\n\n".join(marks)}]
+        attempts = [chat, merged] if messages[0].role == "system" else [chat]
+        failure: JudgeError | None = None
+        for attempt in attempts:
+            try:
+                return _segments(self._apply(attempt), messages, marks)
+            except JudgeError as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
 
     def encode(self, segments: Sequence[Segment]) -> list[int]:
         """Return the token ids of a rendered chat.
@@ -128,30 +130,20 @@ class ChatEncoder:
             return list(self._tokenizer.encode(text, add_special_tokens=False))
         return list(self._within.encode(text, add_special_tokens=False).ids)
 
-    def _render(self, messages: Sequence[Message], marks: Sequence[str]) -> str:
+    def _apply(self, chat: list[dict[str, str]]) -> str:
         from jinja2 import TemplateError
 
-        chat = [{"role": m.role, "content": mark} for m, mark in zip(messages, marks, strict=True)]
         try:
-            return self._apply(chat)
-        except TemplateError as error:
-            if chat[0]["role"] != "system":
-                raise JudgeError(f"The judge's chat template fails: {error}.") from error
-        # Templates without a system role raise on one; its text then opens the first user message.
-        merged = "\n\n".join(message["content"] for message in chat)
-        try:
-            return self._apply([{"role": "user", "content": merged}])
-        except TemplateError as error:
-            raise JudgeError(f"The judge's chat template fails: {error}.") from error
-
-    def _apply(self, chat: list[dict[str, str]]) -> str:
-        rendered = self._tokenizer.apply_chat_template(
-            chat,
-            chat_template=self._template,
-            tokenize=False,
-            add_generation_prompt=True,
-            **self._arguments,
-        )
+            rendered = self._tokenizer.apply_chat_template(
+                chat,
+                chat_template=self._template,
+                tokenize=False,
+                add_generation_prompt=True,
+                **self._arguments,
+            )
+        # A template is a program: it may divide by zero as well as it may raise on purpose.
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+            raise JudgeError(f"The judge's chat template fails: {error}.", _TEMPLATE_HINT) from error
         return str(rendered)
 
     def _encode_plain(self, text: str) -> list[int]:
@@ -165,6 +157,32 @@ class ChatEncoder:
             raise JudgeError("The judge's tokenizer cannot encode a control token as plain text.")
         ends = pairwise([0, *cuts, len(text)])
         return [i for start, end in ends for i in self._encode_plain(text[start:end])]
+
+
+def _segments(rendered: str, messages: Sequence[Message], marks: Sequence[str]) -> list[Segment]:
+    segments, rest = [], rendered
+    for message, mark in zip(messages, marks, strict=True):
+        before, found, rest = rest.partition(mark)
+        if not found or mark in rest:
+            raise JudgeError("The judge's chat template drops, repeats or reorders messages.", _TEMPLATE_HINT)
+        segments += [Segment(before, plain=False), Segment(message.content, plain=True)]
+    return [*segments, Segment(rest, plain=False)]
+
+
+def _control_tokens(tokenizer: Any) -> dict[str, int]:
+    """Return the added tokens that mean something to a model: special ones, and those that look like markup.
+
+    The token for unknown characters stands in ordinary text, unless the tokenizer never makes it of any.
+    """
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    makes_unknown = model.get("unk_token") is not None or model.get("unk_id") is not None
+    meaningful = {tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id}
+    ordinary = {tokenizer.unk_token_id} - meaningful if makes_unknown else set()
+    return {
+        str(token): i
+        for i, token in tokenizer.added_tokens_decoder.items()
+        if i not in ordinary and (token.special or _MARKUP.fullmatch(str(token).strip()))
+    }
 
 
 def _variant(tokenizer: Any, *, added_tokens: bool) -> Any:

@@ -111,16 +111,23 @@ class GrammarCache:
                     shutil.copyfile(each, self._copy / each.name)
             if _is_sound(self._copy / _CACHE_FILE):
                 return self._copy
-        except OSError:
+        except (OSError, sqlite3.Error):
             pass
         self.close()
         return None
 
 
 def _is_sound(file: Path) -> bool:
+    """Whether a file is a whole database.
+
+    Raises:
+        sqlite3.OperationalError: that cannot be told, such as while another process holds it.
+    """
     try:
         with contextlib.closing(sqlite3.connect(file)) as database:
             return bool(database.execute("PRAGMA quick_check").fetchone() == ("ok",))
+    except sqlite3.OperationalError:
+        raise
     except sqlite3.DatabaseError:
         return False
 

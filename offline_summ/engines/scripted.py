@@ -67,6 +67,11 @@ class ScriptedEngine:
         """The context length given at construction."""
         return self._context_length
 
+    @property
+    def bounds_texts(self) -> bool:
+        """No: nothing is constrained."""
+        return False
+
     async def start(self) -> None:
         """Do nothing: there is nothing to load."""
 

@@ -108,6 +108,11 @@ class VLLMEngine:
         """Longest request and reply together, in tokens."""
         return self._judge.context_length
 
+    @property
+    def bounds_texts(self) -> bool:
+        """Whether grammars end texts at their limit of characters."""
+        return self._bounded
+
     async def start(self) -> None:
         """Import vLLM and load the judge; takes from half a minute to several minutes.
 
@@ -126,7 +131,7 @@ class VLLMEngine:
         with output_to(log), main_module_hidden(), children_tied():
             try:
                 with _empty_generation_config() as generation:
-                    self._llm, tokenizer = self._load(self._prepared.folder, generation)
+                    self._llm = self._load(self._prepared.folder, generation)
             except OfflineSummError:
                 raise
             except ImportError as error:
@@ -141,13 +146,8 @@ class VLLMEngine:
             finally:
                 if self._llm is None:
                     self.kill()
-        judge = self._judge
-        self._encoder = ChatEncoder(tokenizer, judge.chat_template, judge.chat_template_arguments)
-        assert self._backend is not None
-        self._barred = dict.fromkeys(barred_tokens(self._backend, tokenizer), _NEVER) or None
-        self._stop_ids = _end_of_text_ids(self._prepared.folder)
 
-    def _load(self, folder: Path, generation: Path) -> tuple[Any, Any]:
+    def _load(self, folder: Path, generation: Path) -> Any:
         import torch
         from transformers import AutoTokenizer
 
@@ -158,7 +158,10 @@ class VLLMEngine:
 
         judge = self._judge
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=judge.trust_remote_code)
+        self._encoder = ChatEncoder(tokenizer, judge.chat_template, judge.chat_template_arguments)
         self._backend = choose_backend(judge.grammar_backend, tokenizer)
+        self._barred = dict.fromkeys(barred_tokens(self._backend, tokenizer), _NEVER) or None
+        self._stop_ids = _end_of_text_ids(folder) if judge.thinking else []
         if self._grammars is not None and self._backend == "outlines":
             self._grammars.open(os.environ)
         known = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
@@ -187,7 +190,7 @@ class VLLMEngine:
             arguments["enforce_eager"] = True
             arguments.update(few_cores)
             arguments["kv_cache_memory_bytes"] = _kv_cache_bytes(folder, judge.context_length)
-        return AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **judge.engine})), tokenizer
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **judge.engine}))
 
     async def warm_up(self, replies: Sequence[Reply]) -> None:
         """Compile the grammars of these replies, all at once, by decoding one token under each.
@@ -252,6 +255,7 @@ class VLLMEngine:
             cached_tokens=output.num_cached_tokens or 0,
             generated_tokens=thought_tokens + len(reply.token_ids),
             thoughts=thoughts,
+            thought_tokens=thought_tokens,
             probabilities=_word_probabilities(reply.logprobs, request.verdict_words),
         )
 
@@ -385,8 +389,12 @@ def _end_of_text_ids(folder: Path) -> list[int]:
     file = folder / "generation_config.json"
     if not file.is_file():
         return []
-    named = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id") or []
-    return [named] if isinstance(named, int) else list(named)
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise JudgeError(f"Cannot read '{file}': it is not JSON.", "Copy it from the model again.") from error
+    named = content.get("eos_token_id") if isinstance(content, dict) else None
+    return [i for i in (named if isinstance(named, list) else [named]) if type(i) is int]
 
 
 def _word_probabilities(logprobs: Any, words: tuple[str, ...]) -> Mapping[str, float] | None:

@@ -23,11 +23,13 @@ class Answer(Generic[R]):
         reply: the parsed reply.
         text: the reply as it was written.
         cut: names of the lists that ended, and of the texts that were closed, where the judge was cut.
+        bounded: whether the grammar ended texts at their limit of characters.
     """
 
     reply: R
     text: str
     cut: frozenset[str]
+    bounded: bool = False
 
 
 class Dialogue:
@@ -60,21 +62,21 @@ class Dialogue:
         request = Request(step=step, messages=messages, reply=grammar, seed=self._seed)
         cut: frozenset[str] = frozenset()
         spent = 0
+        bounded = bool(getattr(self._engine, "bounds_texts", False))
         while True:
             completion = _checked(await self._engine.generate(request))
             self.completions.append(completion)
-            spent += completion.generated_tokens
+            spent += completion.generated_tokens - completion.thought_tokens
             reply = request.begun + completion.text
-            if completion.finish_reason == "stop":
-                parsed = _parsed(grammar, reply)
-                if parsed is not None:
-                    return Answer(parsed, reply, cut)
+            parsed = _parsed(grammar, reply)
+            if parsed is not None:
+                return Answer(parsed, reply, cut, bounded)
             resumption = grammar.resume(reply, more=spent < grammar.max_tokens)
             if resumption is None or (resumption.following and resumption.kept == request.begun):
                 raise _truncated(spent, completion.finish_reason)
             cut |= resumption.cut
             if not resumption.following:
-                return Answer(grammar.parse(resumption.kept), resumption.kept, cut)
+                return Answer(grammar.parse(resumption.kept), resumption.kept, cut, bounded)
             request = replace(
                 request,
                 reply=piece(resumption.following),
@@ -100,7 +102,12 @@ def _checked(completion: object) -> Completion:
         and completion.finish_reason in get_args(FinishReason)
         and all(
             type(count) is int and count >= 0
-            for count in (completion.prompt_tokens, completion.cached_tokens, completion.generated_tokens)
+            for count in (
+                completion.prompt_tokens,
+                completion.cached_tokens,
+                completion.generated_tokens,
+                completion.thought_tokens,
+            )
         )
     ):
         return completion

@@ -120,7 +120,12 @@ async def judge_coverage(
         )
         for question, verdict in zip(questions, answers, strict=True)
     )
-    return verdicts, _notes_on_reasons(answer)
+    notes: dict[Note, bool] = {
+        "missing_verdicts": None in answers,
+        "reasons_truncated": "reasons" in answer.cut
+        or (answer.bounded and any(is_at_limit(grammar.REASON, v.reason or "") for v in verdicts)),
+    }
+    return verdicts, tuple(note for note, holds in notes.items() if holds)
 
 
 async def word_reason(
@@ -145,7 +150,10 @@ async def word_reason(
         "unanswered": [prompts.defuse(question) for question in variables["unanswered"]],
     }
     answer = await dialogue.ask("reason", prompts.render("joint_reason", **shown), grammar.reason_grammar())
-    return answer.reply.reason, _notes_on_reasons(answer)
+    cut = "reasons" in answer.cut or (
+        answer.bounded and is_at_limit(grammar.WORDED_REASON, answer.reply.reason)
+    )
+    return answer.reply.reason, ("reasons_truncated",) if cut else ()
 
 
 def replies(*, axes: Axes, max_questions: int, reason: bool) -> tuple[grammar.Piece, ...]:
@@ -166,8 +174,11 @@ def replies(*, axes: Axes, max_questions: int, reason: bool) -> tuple[grammar.Pi
         whole += [grammar.coverage_grammar(count) for count in sorted(counts)]
     if reason:
         whole.append(grammar.reason_grammar())
-    pieces = {piece.name: piece for each in whole for piece in (each, *each.pieces())}
-    return tuple(pieces.values())
+    # The pieces of a coverage reply are the same for any number of questions from two on.
+    pieces = [piece for each in whole if not each.name.startswith("coverage") for piece in each.pieces()]
+    if axes != "alignment":
+        pieces += grammar.coverage_grammar(2).pieces()
+    return tuple({piece.name: piece for piece in (*whole, *pieces)}.values())
 
 
 def _without_overlong_items(
@@ -175,6 +186,10 @@ def _without_overlong_items(
 ) -> tuple[grammar.JudgementReply, frozenset[str]]:
     """Drop claims and questions at their limit of characters: they may have been cut there."""
     reply, cut = answer.reply, set(answer.cut)
+    if not answer.bounded:
+        return reply, answer.cut
+    if any(is_at_limit(grammar.REASON, c.reason or "") for c in reply.claims):
+        cut.add("reasons")
     claims = tuple(c for c in reply.claims if not is_at_limit(grammar.CLAIM, c.claim))
     questions = tuple(q for q in reply.questions if not is_at_limit(grammar.QUESTION, q))
     for name, before, after in (
@@ -190,10 +205,6 @@ def _without_overlong_items(
                     "Use a stronger judge, or a shorter text.",
                 )
     return grammar.JudgementReply(claims=claims, questions=questions), frozenset(cut)
-
-
-def _notes_on_reasons(answer: Answer[Any]) -> tuple[Note, ...]:
-    return ("reasons_truncated",) if "reasons" in answer.cut else ()
 
 
 def _in_a_list(text: str) -> str:
