@@ -1,7 +1,7 @@
 """Judges of a few layers with random weights, with real tokenizers and chat templates: for tests and torture.
 
-Each kind has what a family of judges is known to break on. Their vocabulary is learned from the texts of this
-repository. Use: `python scripts/tiny_judge.py KIND FOLDER`.
+Each kind has what a family of judges is known to break on. Their vocabulary is learned from the examples
+and prompts of this repository. Use: `python scripts/tiny_judge.py KIND FOLDER`.
 """
 
 import argparse
@@ -120,7 +120,7 @@ def _tokenizer(kind, vocabulary):
 
     corpus = [
         path.read_text(encoding="utf-8")
-        for pattern in ("examples/**/*.txt", "prompts/**/*.jinja", "README.md", "docs/**/*.md")
+        for pattern in ("examples/**/*.txt", "prompts/**/*.jinja")
         for path in sorted(ROOT.glob(pattern))
     ]
     if kind == "sentencepiece":

@@ -210,7 +210,9 @@ def test_a_judge_in_a_loop_is_stopped_early_and_goes_on(tmp_path):
         completion = loaded.generate(verdict_grammar(reason_first=True))
         assert (completion.finish_reason, completion.generated_tokens < 30) == ("repetition", True)
         answer = loaded.ask(verdict_grammar(reason_first=True))
-        assert re.fullmatch("x+", answer.reply.reason)
+        assert re.fullmatch(
+            ".{0,9}xxxxx+", answer.reply.reason
+        )  # the token with the first quote may hold more
         assert answer.cut == {"reasons"}
 
 
