@@ -11,6 +11,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -129,17 +130,30 @@ async def work(name, backend, bounded, tokens, folder):
 
 
 def worked(arguments, backend, bounded):
+    """Return the figures of a setting measured in a process of its own; None if it took too long."""
     command = [sys.executable, __file__, "--judge", arguments.judge, "--tokens", str(arguments.tokens)]
-    done = subprocess.run(
-        [*command, "--worker", backend, str(bounded)], stdout=subprocess.PIPE, text=True, check=True
+    process = subprocess.Popen(
+        [*command, "--worker", backend, str(bounded)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    try:
+        out, _ = process.communicate(timeout=arguments.timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None
+    if process.returncode:
+        raise SystemExit(f"{backend} ended with {process.returncode}")
+    return json.loads(out.splitlines()[-1])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judge", default="qwen2.5-coder-1.5b", metavar="NAME")
     parser.add_argument("--tokens", type=int, default=40, metavar="N", help="tokens a reply")
+    parser.add_argument("--timeout", type=int, default=900, metavar="S", help="most seconds a backend")
     parser.add_argument("--worker", nargs=2, metavar=("BACKEND", "BOUNDED"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -155,6 +169,10 @@ def main():
     for backend, bounded in SETTINGS:
         limit = "grammar" if bounded else "token limit"
         measured = worked(arguments, backend, bounded)
+        if measured is None:
+            print(f"{backend:<10} {limit:<12} did not end in {arguments.timeout} s", flush=True)
+            figures[f"{backend}, {limit}"] = None
+            continue
         for kind, seconds in measured["compile_s"].items():
             rates = measured["throughput"].get(kind)
             shown = "{free:>12.1f}{held:>12.1f}{ratio:>8.2f}".format(**rates) if rates else ""

@@ -134,6 +134,6 @@ def _truncated(tokens: int, finish_reason: FinishReason) -> ExampleError:
     how = "repeats itself and was stopped" if finish_reason == "repetition" else "was cut"
     return ExampleError(
         "truncated_reply",
-        f"The judge's reply {how} after {tokens} tokens, before anything of it was complete.",
+        f"The judge's reply {how} after {tokens} tokens, and cannot go on from there.",
         "Use a stronger judge, a shorter text, or fewer questions.",
     )
