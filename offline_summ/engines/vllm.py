@@ -146,6 +146,8 @@ class VLLMEngine:
             finally:
                 if self._llm is None:
                     self.kill()
+                    if self._grammars is not None:
+                        self._grammars.close()
 
     def _load(self, folder: Path, generation: Path) -> Any:
         import torch
@@ -200,17 +202,18 @@ class VLLMEngine:
         """
         llm, encoder = self._loaded()
         ids = encoder.encode(encoder.render((Message("user", "x"),)))
-        start = self._log.stat().st_size
 
         async def decode(reply: Reply) -> None:
             parameters = self._parameters(max_tokens=1, reply=reply, temperature=0.0)
-            output = await self._output(llm, ids, parameters, f"while preparing grammar {reply.name!r}")
-            if output.outputs[0].finish_reason not in _FINISHED:
-                cause = compile_failure(self._log, start) or "vLLM does not say why"
+            try:
+                await self._output(llm, ids, parameters, f"while preparing grammar {reply.name!r}")
+            except JudgeError as error:
+                # No document takes part here, so what vLLM says may be told.
+                cause = _cause(error.__cause__ or error)
                 raise JudgeError(
                     f"Grammar {reply.name!r} cannot be compiled by {self._backend!r}: {cause}.",
                     "Choose another grammar backend.",
-                )
+                ) from error
 
         done = await asyncio.gather(*map(decode, replies), return_exceptions=True)
         for failure in filter(None, done):
@@ -240,12 +243,8 @@ class VLLMEngine:
             seed=request.seed,
             logprobs=min(prefixes, 64) if request.verdict_words else None,
         )
-        start = self._log.stat().st_size
         output = await self._output(llm, ids, parameters, f"in step {request.step!r}")
         reply = output.outputs[0]
-        if reply.finish_reason not in _FINISHED:
-            cause = compile_failure(self._log, start) or f"vLLM ended with {reply.finish_reason!r}"
-            raise JudgeError(f"Grammar {request.reply.name!r} could not be compiled or followed: {cause}.")
         cut = reply.finish_reason != "stop"
         return Completion(
             # The token limit may fall inside a character.
@@ -268,7 +267,7 @@ class VLLMEngine:
         end = thinking.end.strip()
         ids = encoder.encode(_with_thoughts(chat, thinking, None))
         parameters = self._parameters(
-            max_tokens=min(thinking.max_tokens, max(room - request.reply.min_tokens, 1)),
+            max_tokens=min(thinking.max_tokens, max(room - 2 * request.reply.min_tokens, 1)),
             reply=None,
             temperature=request.temperature,
             seed=request.seed,
@@ -277,8 +276,6 @@ class VLLMEngine:
         )
         output = await self._output(llm, ids, parameters, f"in step {request.step!r}")
         thought = output.outputs[0]
-        if thought.finish_reason not in _FINISHED:
-            raise JudgeError(f"vLLM ended the judge's thoughts with {thought.finish_reason!r}.")
         return thought.text.rstrip("\ufffd").strip(), len(thought.token_ids)
 
     def _loaded(self) -> tuple[Any, ChatEncoder]:
@@ -307,12 +304,16 @@ class VLLMEngine:
         from vllm import TokensPrompt
         from vllm.exceptions import VLLMError
 
-        number = next(self._request_numbers)
+        number, start = next(self._request_numbers), self._log.stat().st_size
         outputs = llm.generate(TokensPrompt(prompt_token_ids=ids), parameters, f"request-{number}")
         try:
             *_, output = [output async for output in outputs]
         except (VLLMError, RuntimeError, ValueError) as error:
             raise JudgeError(f"vLLM failed {where}: {type(error).__name__}.") from error
+        reason = output.outputs[0].finish_reason
+        if reason not in _FINISHED:
+            cause = compile_failure(self._log, start) or f"it ended with {reason!r}"
+            raise JudgeError(f"vLLM failed {where}: {cause}.")
         return output
 
     def _room(self, request: Request, prompt_tokens: int) -> int:

@@ -10,6 +10,7 @@ from offline_summ.engines.base import SEED, Completion, Engine, FinishReason, Me
 from offline_summ.errors import ExampleError, JudgeError
 from offline_summ.grammar import ReplyGrammar, piece
 from offline_summ.prompts import Prompt
+from offline_summ.reply_form import Resumption
 from offline_summ.schemas import Step, Tokens
 
 R = TypeVar("R")
@@ -68,10 +69,10 @@ class Dialogue:
             self.completions.append(completion)
             spent += completion.generated_tokens - completion.thought_tokens
             reply = request.begun + completion.text
-            parsed = _parsed(grammar, reply)
-            if parsed is not None:
-                return Answer(parsed, reply, cut, bounded)
-            resumption = grammar.resume(reply, more=spent < grammar.max_tokens)
+            try:
+                return Answer(grammar.parse(reply), reply, cut, bounded)
+            except ExampleError as refusal:
+                resumption = _resumption(grammar, reply, spent < grammar.max_tokens, refusal)
             if resumption is None or (resumption.following and resumption.kept == request.begun):
                 raise _truncated(spent, completion.finish_reason)
             cut |= resumption.cut
@@ -118,16 +119,12 @@ def _checked(completion: object) -> Completion:
     )
 
 
-def _parsed(grammar: ReplyGrammar[R], reply: str) -> R | None:
-    """Return the parsed reply; None if it is only the beginning of one."""
+def _resumption(grammar: ReplyGrammar[R], reply: str, more: bool, refusal: ExampleError) -> Resumption | None:
+    """Return how a reply that does not parse goes on; raise the refusal if it is no beginning of a reply."""
     try:
-        return grammar.parse(reply)
-    except ExampleError as error:
-        try:
-            grammar.resume(reply, more=True)
-        except ExampleError:
-            raise error from None
-        return None
+        return grammar.resume(reply, more=more)
+    except ExampleError:
+        raise refusal from None
 
 
 def _truncated(tokens: int, finish_reason: FinishReason) -> ExampleError:
