@@ -47,6 +47,7 @@ ROOMS = (
     "engines.chat",
     "engines.lifeline",
     "engines.grammar_backends",
+    "engines.vllm_files",
     "engines.vllm_process",
     "engines.vllm",
     "engines.scripted",

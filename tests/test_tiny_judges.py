@@ -13,7 +13,8 @@ from tiny_judge import CHATML, CONTEXT, build
 
 from offline_summ.engines import vllm_process
 from offline_summ.engines.base import Message, Request
-from offline_summ.engines.vllm import VLLMEngine, _end_of_text_ids
+from offline_summ.engines.vllm import VLLMEngine
+from offline_summ.engines.vllm_files import end_of_text_ids
 from offline_summ.errors import JudgeError
 from offline_summ.grammar import coverage_grammar, judgement_grammar, verdict_grammar
 from offline_summ.judges import FolderSource, Judge, Thinking
@@ -161,10 +162,10 @@ def test_a_generation_config_that_is_broken_matters_to_thinking_judges_only(tmp_
         ("{}", []),
     ):
         file.write_text(text)
-        assert _end_of_text_ids(tmp_path) == ids
+        assert end_of_text_ids(tmp_path) == ids
     file.write_text("[1")
     with pytest.raises(JudgeError, match="it is not JSON"):
-        _end_of_text_ids(tmp_path)
+        end_of_text_ids(tmp_path)
 
 
 def test_a_grammar_that_cannot_be_compiled_is_an_error_that_says_why(held):

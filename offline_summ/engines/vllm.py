@@ -8,13 +8,11 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-import json
 import logging
 import math
 import multiprocessing
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from offline_summ.engines.grammar_backends import (
     compile_failure,
 )
 from offline_summ.engines.lifeline import children_tied
+from offline_summ.engines.vllm_files import empty_generation_config, end_of_text_ids, kv_cache_bytes
 from offline_summ.engines.vllm_process import (
     main_module_hidden,
     new_log,
@@ -39,7 +38,6 @@ from offline_summ.errors import ExampleError, JudgeError, OfflineSummError, Usag
 from offline_summ.judges import Judge, Thinking
 from offline_summ.weights import PreparedJudge
 
-_GIB = 2**30
 _SHUTDOWN_TIMEOUT_S = 3.0
 _CAUSE_LENGTH = 300
 _FINISHED = ("stop", "length", "repetition")
@@ -130,7 +128,7 @@ class VLLMEngine:
         prepare_environment(log)
         with output_to(log), main_module_hidden(), children_tied():
             try:
-                with _empty_generation_config() as generation:
+                with empty_generation_config() as generation:
                     self._llm = self._load(self._prepared.folder, generation)
             except OfflineSummError:
                 raise
@@ -163,7 +161,7 @@ class VLLMEngine:
         self._encoder = ChatEncoder(tokenizer, judge.chat_template, judge.chat_template_arguments)
         self._backend = choose_backend(judge.grammar_backend, tokenizer)
         self._barred = dict.fromkeys(barred_tokens(self._backend, tokenizer), _NEVER) or None
-        self._stop_ids = _end_of_text_ids(folder) if judge.thinking else []
+        self._stop_ids = end_of_text_ids(folder) if judge.thinking else []
         if self._grammars is not None and self._backend == "outlines":
             self._grammars.open(os.environ)
         known = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
@@ -191,7 +189,7 @@ class VLLMEngine:
             # Compiling for the CPU makes loading three times longer and decoding no faster.
             arguments["enforce_eager"] = True
             arguments.update(few_cores)
-            arguments["kv_cache_memory_bytes"] = _kv_cache_bytes(folder, judge.context_length)
+            arguments["kv_cache_memory_bytes"] = kv_cache_bytes(folder, judge.context_length)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **judge.engine}))
 
     async def warm_up(self, replies: Sequence[Reply]) -> None:
@@ -373,31 +371,6 @@ def _with_thoughts(chat: Sequence[Segment], thinking: Thinking, thoughts: str | 
     return [*segments, Segment(thoughts, plain=True), Segment(thinking.end, plain=False)]
 
 
-@contextlib.contextmanager
-def _empty_generation_config() -> Iterator[Path]:
-    """Make a folder with a generation_config.json that names nothing.
-
-    Under a grammar only the tokenizer's end-of-text token ends a reply. Further ones that the model's own
-    generation_config.json names would end it in the middle of a text, and its sampling settings are not ours.
-    """
-    with tempfile.TemporaryDirectory(prefix="offline-summ-") as folder:
-        (Path(folder) / "generation_config.json").write_text("{}", encoding="utf-8")
-        yield Path(folder)
-
-
-def _end_of_text_ids(folder: Path) -> list[int]:
-    """Return the tokens that the model's generation_config.json names as ends of a text."""
-    file = folder / "generation_config.json"
-    if not file.is_file():
-        return []
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise JudgeError(f"Cannot read '{file}': it is not JSON.", "Copy it from the model again.") from error
-    named = content.get("eos_token_id") if isinstance(content, dict) else None
-    return [i for i in (named if isinstance(named, list) else [named]) if type(i) is int]
-
-
 def _word_probabilities(logprobs: Any, words: tuple[str, ...]) -> Mapping[str, float] | None:
     """Return the probability of each word from its first token, renormalised over the words.
 
@@ -413,19 +386,6 @@ def _word_probabilities(logprobs: Any, words: tuple[str, ...]) -> Mapping[str, f
             mass[matching[0]] += math.exp(entry.logprob)
     total = sum(mass.values())
     return {word: value / total for word, value in mass.items()} if total else None
-
-
-def _kv_cache_bytes(folder: Path, context_length: int) -> int:
-    """Return room for one full context, one GiB at least: keys and values of every layer in 16 bits.
-
-    Without a figure vLLM's CPU build claims a share of the whole memory.
-    """
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config = config.get("text_config", config)
-    heads = config["num_attention_heads"]
-    size = config.get("head_dim") or config["hidden_size"] // heads
-    per_token: int = 2 * 2 * config["num_hidden_layers"] * config.get("num_key_value_heads", heads) * size
-    return max(_GIB, math.ceil(1.05 * per_token * context_length))
 
 
 def _installed_versions() -> dict[str, str]:
