@@ -28,6 +28,8 @@ from offline_summ.engines.grammar_backends import (
 from offline_summ.engines.lifeline import children_tied
 from offline_summ.engines.vllm_files import empty_generation_config, end_of_text_ids, kv_cache_bytes
 from offline_summ.engines.vllm_process import (
+    cause_of,
+    import_error,
     main_module_hidden,
     new_log,
     output_to,
@@ -39,7 +41,6 @@ from offline_summ.judges import Judge, Thinking
 from offline_summ.weights import PreparedJudge
 
 _SHUTDOWN_TIMEOUT_S = 3.0
-_CAUSE_LENGTH = 300
 _FINISHED = ("stop", "length", "repetition")
 _NEVER = -100.0  # the lowest bias that vLLM takes
 # Four times the same 4 to 128 tokens in a row: a sentence that the judge cannot leave, or a word of it.
@@ -133,12 +134,12 @@ class VLLMEngine:
             except OfflineSummError:
                 raise
             except ImportError as error:
-                raise _import_error(error) from error
+                raise import_error(error) from error
             # vLLM raises whatever its own stack raises: ValueError, RuntimeError, OSError, and others.
             except Exception as error:
                 logging.getLogger("vllm").exception("loading failed")
                 raise JudgeError(
-                    f"Judge {self._judge.name!r} cannot be loaded: {_cause(error)}.",
+                    f"Judge {self._judge.name!r} cannot be loaded: {cause_of(error)}.",
                     f"See {str(log)!r}.",
                 ) from error
             finally:
@@ -207,7 +208,7 @@ class VLLMEngine:
                 await self._output(llm, ids, parameters, f"while preparing grammar {reply.name!r}")
             except JudgeError as error:
                 # No document takes part here, so what vLLM says may be told.
-                cause = _cause(error.__cause__ or error)
+                cause = cause_of(error.__cause__ or error)
                 raise JudgeError(
                     f"Grammar {reply.name!r} cannot be compiled by {self._backend!r}: {cause}.",
                     "Choose another grammar backend.",
@@ -394,20 +395,3 @@ def _installed_versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return versions
-
-
-def _import_error(error: ImportError) -> OfflineSummError:
-    if error.name and error.name.split(".")[0] == "vllm":
-        return UsageError(
-            "vLLM is not installed.",
-            "Run `pip install 'offline-summ[gpu]'`, or `pip install 'offline-summ[cpu]'` without a GPU.",
-        )
-    return JudgeError(f"vLLM cannot be imported: {_cause(error)}.", "Install it again.")
-
-
-def _cause(error: BaseException) -> str:
-    """Return the gist of a foreign exception on one line; pydantic puts it below a heading."""
-    details = getattr(error, "errors", None)
-    text = str(details()[0].get("msg", error)) if callable(details) else str(error)
-    line = " ".join(text.split()) or type(error).__name__
-    return (line if len(line) <= _CAUSE_LENGTH else line[:_CAUSE_LENGTH] + "...").rstrip(".")

@@ -1,4 +1,4 @@
-"""The process that vLLM runs in: its environment, its log, and where its output goes.
+"""The process that vLLM runs in: its environment, its log, where its output goes, and what its errors say.
 
 vLLM speaks through environment variables, a logger, and the standard streams of its processes. Imports
 nothing of vLLM.
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from offline_summ.airgap import go_offline
-from offline_summ.errors import JudgeError
+from offline_summ.errors import JudgeError, OfflineSummError, UsageError
 
 _LOGS_KEPT = 20
+_CAUSE_LENGTH = 300
 _COMPILE_TIMEOUT_S = 300
 _FEW_CORES = 8
 _FEW_CORES_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
@@ -105,3 +106,21 @@ def main_module_hidden() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+def import_error(error: ImportError) -> OfflineSummError:
+    """Return what to say of a vLLM that cannot be imported."""
+    if error.name and error.name.split(".")[0] == "vllm":
+        return UsageError(
+            "vLLM is not installed.",
+            "Run `pip install 'offline-summ[gpu]'`, or `pip install 'offline-summ[cpu]'` without a GPU.",
+        )
+    return JudgeError(f"vLLM cannot be imported: {cause_of(error)}.", "Install it again.")
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the gist of a foreign exception on one line; pydantic puts it below a heading."""
+    details = getattr(error, "errors", None)
+    text = str(details()[0].get("msg", error)) if callable(details) else str(error)
+    line = " ".join(text.split()) or type(error).__name__
+    return (line if len(line) <= _CAUSE_LENGTH else line[:_CAUSE_LENGTH] + "...").rstrip(".")
