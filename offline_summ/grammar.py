@@ -8,7 +8,6 @@ of the engine that runs the grammar.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from offline_summ import reply_form
 from offline_summ.errors import ExampleError
+from offline_summ.parts import word_count
 from offline_summ.reply_form import Fixed, Form, Items, Part, Resumption, Text, Word
 from offline_summ.scoring import Axes
 
@@ -33,12 +33,11 @@ CLAIM = Text("claims", max_tokens=48, max_characters=480)
 QUESTION = Text("questions", max_tokens=40, max_characters=320)
 REASON = Text("reasons", max_tokens=40, max_characters=320, explains=True)
 WORDED_REASON = Text("reasons", max_tokens=256, max_characters=1600, explains=True)
+QUOTE = Text("quotes", max_tokens=64, max_characters=480, explains=True)
 _VERDICT = Word((YES, NO))
 
 CLAIM_LIMITS = (4, 8, 12, 16, 24, 32, 48, 64)
 _WORDS_PER_CLAIM = 12
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-_CJK_CHARACTERS_PER_WORD = 2
 
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 R = TypeVar("R")
@@ -86,6 +85,25 @@ class VerdictReply(_Reply):
     """One verdict with its reason."""
 
     verdict: Literal["yes", "no"]
+    reason: NonEmpty
+
+
+class ClaimsReply(_Reply):
+    """Claims of a summary, without verdicts."""
+
+    claims: tuple[NonEmpty, ...] = ()
+
+
+class QuestionsReply(_Reply):
+    """Questions about a source."""
+
+    questions: tuple[NonEmpty, ...]
+
+
+class ExplanationReply(_Reply):
+    """The reason of a verdict that stands, and, for a positive one, the passage behind it."""
+
+    quote: NonEmpty | None = None
     reason: NonEmpty
 
 
@@ -170,9 +188,7 @@ def claim_limit(summary: str) -> int:
     The steps keep the number of different grammars, and so of compilations, small. Japanese and Chinese
     characters count half a word each.
     """
-    characters = len(_CJK.findall(summary))
-    words = len(_CJK.sub(" ", summary).split()) + characters / _CJK_CHARACTERS_PER_WORD
-    wanted = 2 + words / _WORDS_PER_CLAIM
+    wanted = 2 + word_count(summary) / _WORDS_PER_CLAIM
     return next((limit for limit in CLAIM_LIMITS if limit >= wanted), CLAIM_LIMITS[-1])
 
 
@@ -260,6 +276,58 @@ def verdict_grammar(
     )
 
 
+@lru_cache(maxsize=16)
+def claims_grammar(max_claims: int) -> ReplyGrammar[ClaimsReply]:
+    """Return the grammar of a list of claims without verdicts: from none to `max_claims`."""
+    claims = Items("claims", (CLAIM,), at_least=0, at_most=max_claims)
+    return ReplyGrammar(
+        name=f"claims-{max_claims}",
+        form=(Fixed('{"claims":['), claims, Fixed("]}")),
+        read=ClaimsReply.model_validate,
+    )
+
+
+@lru_cache(maxsize=128)
+def questions_grammar(max_questions: int) -> ReplyGrammar[QuestionsReply]:
+    """Return the grammar of a list of questions alone: from one to `max_questions`."""
+    questions = Items("questions", (QUESTION,), at_least=1, at_most=max_questions)
+    return ReplyGrammar(
+        name=f"questions-{max_questions}",
+        form=(Fixed('{"questions":['), questions, Fixed("]}")),
+        read=QuestionsReply.model_validate,
+    )
+
+
+@lru_cache(maxsize=64)
+def explanation_grammar(opening: str, *, quotes: bool) -> ReplyGrammar[ExplanationReply]:
+    """Return the grammar of the reason for a verdict that has been decided.
+
+    Args:
+        opening: the words that state the verdict; every reply begins its reason with them, so that no
+            reason can begin by saying the opposite.
+        quotes: whether the reply first quotes the passage behind the verdict.
+    """
+    begun = replace(REASON, opening=opening)
+    quote = (Fixed('{"quote":'), QUOTE, Fixed(',"reason":')) if quotes else (Fixed('{"reason":'),)
+
+    def read(data: Any) -> ExplanationReply:
+        reply = ExplanationReply.model_validate(data)
+        if not reply.reason.startswith(opening) or (reply.quote is None) == quotes:
+            raise ValueError("verdict")
+        return reply
+
+    name = hashlib.sha256(opening.encode()).hexdigest()[:12]
+    return ReplyGrammar(
+        name=f"explanation-{'quote-' if quotes else ''}{name}", form=(*quote, begun, Fixed("}")), read=read
+    )
+
+
+@lru_cache(maxsize=16)
+def decision_grammar(words: tuple[str, ...]) -> Piece:
+    """Return the form of a bare decision: one of the words, and nothing else."""
+    return piece((Word(words),))
+
+
 def _object_without_repeated_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     read = dict(pairs)
     if len(read) != len(pairs):
@@ -276,5 +344,5 @@ def _place_of(error: Exception) -> str:
 
 
 _FIELD_NAMES = frozenset(
-    {"claims", "claim", "supported", "reason", "questions", "answers", "answered", "verdict"}
+    {"claims", "claim", "supported", "reason", "questions", "answers", "answered", "verdict", "quote"}
 )

@@ -13,6 +13,7 @@ from offline_summ.schemas import Protocol
 from offline_summ.scoring import Axes
 
 ReasonMode = Literal["composed", "judge", "none"]
+Reasons = Literal["all", "failing", "none"]
 SourceExtractor = Callable[[Any, Any], str | Sequence[str]]
 
 DEFAULT_QUESTIONS = 10
@@ -31,7 +32,12 @@ class SummarizationOptions:
         max_questions: most questions to draw from the source, 1 to 100.
         scale: what a perfect score is worth, 0.01 to 1,000,000.
         axes: "both", or one axis alone, which is then the score.
-        protocol: how the judge is asked.
+        protocol: how the judge is asked; None is the judge's own, and "joint" for an engine.
+        questions: closed questions, or facts, to ask of the summary instead of drawn ones; all are asked.
+        reasons: which verdicts the judge gives a reason for, and evidence where it is positive; None is
+            "all". Only the protocol "itemized" has the choice.
+        calibration: a file that `offline-summ calibrate` wrote; "none" takes the judge's probabilities as
+            they are; None is the one that is shipped for this judge and these prompts, if there is one.
         language: language of the prompts; None goes by the source.
         reason: "composed" from the verdicts, worded by the "judge" in one more call, or "none".
         prompts: a folder of prompts that replace the shipped ones.
@@ -46,7 +52,10 @@ class SummarizationOptions:
     max_questions: int = DEFAULT_QUESTIONS
     scale: float = 1.0
     axes: Axes = "both"
-    protocol: Protocol = "joint"
+    protocol: Protocol | None = None
+    questions: Sequence[str] | None = None
+    reasons: Reasons | None = None
+    calibration: str | Path | None = None
     language: str | None = None
     reason: ReasonMode = "composed"
     prompts: str | Path | None = None
@@ -69,11 +78,46 @@ class SummarizationOptions:
             raise UsageError(f"source_extractor is {self.source_extractor!r}.", "Give a function.")
         if self.prompts is not None and not isinstance(self.prompts, str | Path):
             raise UsageError(f"prompts is {self.prompts!r}.", "Give a folder.")
-        choices = {"axes": get_args(Axes), "protocol": get_args(Protocol), "reason": get_args(ReasonMode)}
+        if self.calibration is not None and not isinstance(self.calibration, str | Path):
+            raise UsageError(f"calibration is {self.calibration!r}.", "Give a file, or 'none'.")
+        choices: dict[str, tuple[Any, ...]] = {
+            "axes": get_args(Axes),
+            "protocol": (None, *get_args(Protocol)),
+            "reason": get_args(ReasonMode),
+            "reasons": (None, *get_args(Reasons)),
+        }
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                value = getattr(self, name)
-                raise UsageError(f"{name} is {value!r}.", f"Choose one of {', '.join(allowed)}.")
+            value = getattr(self, name)
+            if value not in allowed:
+                words = ", ".join(word for word in allowed if word is not None)
+                raise UsageError(f"{name} is {value!r}.", f"Choose one of {words}.")
+        if self.questions is not None:
+            checked_questions(self.questions)
+            if self.axes == "alignment":
+                raise UsageError("questions are given, but axes is 'alignment'.", "Leave one of them out.")
+
+
+def checked_questions(questions: object) -> tuple[str, ...]:
+    """Return questions of the user's own, without outer white space.
+
+    Raises:
+        UsageError: they are no list of texts, too many, blank, or the same twice.
+    """
+    if isinstance(questions, str) or not isinstance(questions, Sequence):
+        raise UsageError(f"questions is of type {type(questions).__name__}.", "Give a list of texts.")
+    found: dict[str, int] = {}
+    for number, question in enumerate(questions, start=1):
+        if not isinstance(question, str) or not any(c.isalnum() for c in question):
+            raise UsageError(
+                f"Question {number} holds no text.", "Give questions that the summary may answer."
+            )
+        text = " ".join(question.split())
+        if text in found:
+            raise UsageError(f"Question {number} repeats question {found[text]}.", "Ask each question once.")
+        found[text] = number
+    if not 1 <= len(found) <= MOST_QUESTIONS:
+        raise UsageError(f"{len(found)} questions are given.", f"Give from 1 to {MOST_QUESTIONS}.")
+    return tuple(found)
 
 
 def _lies_in(value: object, bounds: tuple[float, float]) -> bool:

@@ -1,7 +1,9 @@
 """Loads the prompt files, renders them strictly, hashes them, and chooses the language.
 
-`prompts/<language>/<name>.jinja` holds one call each, in the blocks `system` and `user`; `reason.jinja` holds
-the text of a composed reason in the block `text`. A folder of one's own may replace some or all of them.
+`prompts/<language>/<name>.jinja` holds one call each, in the blocks `system` and `user`. `itemized.jinja`
+holds all calls of that protocol, one block each, after blocks `system` and `text` that they share word for
+word, so that a prefix cache computes them once. `reason.jinja` holds the text of a composed reason in the
+block `text`. A folder of one's own may replace some or all of them.
 Everything is checked when it is loaded, before a judge is. Knows nothing of engines and replies.
 """
 
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import DictLoader, StrictUndefined, TemplateError, TemplateSyntaxError, meta
+from jinja2 import DictLoader, StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from offline_summ.errors import UsageError
@@ -20,26 +22,45 @@ from offline_summ.resources import data_path
 
 
 @dataclass(frozen=True)
-class _Slot:
-    blocks: frozenset[str]
+class _Block:
     variables: frozenset[str]
     needed: frozenset[str]
 
 
-_REASON = frozenset(
-    {"score", "scale", "alignment", "coverage", "deciding_axis", "unsupported", "unanswered", "quoted"}
-)
-_CALL = frozenset({"system", "user"})
-_SLOTS: Mapping[str, _Slot] = {
-    "joint_judgement": _Slot(
-        _CALL,
-        frozenset({"source", "summary", "axes", "max_claims", "max_questions"}),
-        frozenset({"source", "summary"}),
-    ),
-    "joint_coverage": _Slot(_CALL, frozenset({"summary", "questions"}), frozenset({"summary", "questions"})),
-    "joint_reason": _Slot(_CALL, _REASON - {"quoted"}, frozenset({"score"})),
-    "reason": _Slot(frozenset({"text"}), _REASON, frozenset({"score"})),
+def _block(needed: str = "", also: str = "") -> _Block:
+    return _Block(frozenset(f"{needed} {also}".split()), frozenset(needed.split()))
+
+
+_FIGURES = "scale alignment coverage deciding_axis unsupported unanswered"
+# File to block to the variables it must and may use. `claim` and `question` may have further wordings.
+_SLOTS: Mapping[str, Mapping[str, _Block]] = {
+    "joint_judgement": {
+        "system": _block(),
+        "user": _block("source summary", "axes max_claims max_questions"),
+    },
+    "joint_coverage": {"system": _block(), "user": _block("summary questions")},
+    "itemized": {
+        "system": _block(),
+        "text": _block("text"),
+        "claims": _block("", "max_claims"),
+        "questions": _block("", "max_questions part"),
+        "claim": _block("claim"),
+        "question": _block("question"),
+        "claim_reason": _block("claim opening", "supported"),
+        "question_reason": _block("question opening", "answered"),
+        "yes": _block(),
+        "no": _block(),
+        "supported": _block(),
+        "unsupported": _block(),
+        "answered": _block(),
+        "unanswered": _block(),
+    },
+    "worded_reason": {"system": _block("", f"score {_FIGURES}"), "user": _block("score", _FIGURES)},
+    "reason": {"text": _block("score", f"{_FIGURES} quoted")},
 }
+_FURTHER_WORDING = re.compile(r"(claim|question)_[2-9]")
+_PHRASES = ("yes", "no", "supported", "unsupported", "answered", "unanswered")
+_PHRASE = re.compile(r'[^\W_](?:[^"\\\x00-\x1f]*[^"\\\s])?')
 
 # Texts come from strangers. These names stand between angle brackets in the prompts.
 _TAG = re.compile(r"</?\s*(\w[\w-]*)\s*>")
@@ -78,11 +99,8 @@ class PromptSet:
             UsageError: a file is missing, does not parse, lacks a block, or uses or lacks a variable.
         """
         self.language = language
-        digest = hashlib.sha256()
-        for name in sorted(files):
-            for part in (name, files[name]):
-                digest.update(hashlib.sha256(part.encode()).digest())
-        self.sha256 = digest.hexdigest()
+        self._files = dict(files)
+        self.sha256 = self.digest(*files)
         self._environment = ImmutableSandboxedEnvironment(
             loader=DictLoader(dict(files)),
             undefined=StrictUndefined,
@@ -103,24 +121,84 @@ class PromptSet:
             re.IGNORECASE,
         )
 
-    def _check(self, name: str, slot: _Slot, content: str, origin: str) -> None:
+        self.verdict_words = self.phrase("yes"), self.phrase("no")
+        if self.verdict_words[0][0] == self.verdict_words[1][0]:
+            raise UsageError(
+                f"The words {self.verdict_words!r} of prompt {origins.get('itemized')!r} begin alike.",
+                "Choose words that differ in their first character.",
+            )
+
+    def _check(self, name: str, slot: Mapping[str, _Block], content: str, origin: str) -> None:
         fix = "Compare it with the prompt that is shipped."
         try:
-            used = meta.find_undeclared_variables(self._environment.parse(content))
-            blocks = set(self._environment.get_template(name).blocks)
+            parsed = self._environment.parse(content)
+            self._environment.get_template(name)
         except TemplateError as error:
             line = f", line {error.lineno}" if isinstance(error, TemplateSyntaxError) else ""
             raise UsageError(f"Prompt {origin!r}{line} does not parse: {error.message}.", fix) from error
-        if blocks != slot.blocks:
+        blocks = {block.name: block for block in parsed.find_all(nodes.Block)}
+        further = {b for b in blocks if _FURTHER_WORDING.fullmatch(b) and b[:-2] in slot}
+        if blocks.keys() - further != slot.keys():
             raise UsageError(
-                f"Prompt {origin!r} must have the blocks {sorted(slot.blocks)}, not {sorted(blocks)}.", fix
+                f"Prompt {origin!r} must have the blocks {sorted(slot)}, not {sorted(blocks)}.", fix
             )
-        if unknown := sorted(used - slot.variables):
-            raise UsageError(
-                f"Prompt {origin!r} uses {unknown[0]!r}; it may use {', '.join(sorted(slot.variables))}.", fix
-            )
-        if missing := sorted(slot.needed - used):
-            raise UsageError(f"Prompt {origin!r} does not use {missing[0]!r}.", fix)
+        for block, node in blocks.items():
+            allowed = slot[block[:-2] if block in further else block]
+            body = nodes.Template(node.body, lineno=node.lineno).set_environment(self._environment)
+            used = meta.find_undeclared_variables(body)  # type: ignore[arg-type]
+            place = f"Prompt {origin!r}" if len(slot) <= 2 else f"Prompt {origin!r}, block {block!r},"
+            if unknown := sorted(used - allowed.variables):
+                may = (
+                    f"it may use {', '.join(sorted(allowed.variables))}"
+                    if allowed.variables
+                    else "it may use none"
+                )
+                raise UsageError(f"{place} uses {unknown[0]!r}; {may}.", fix)
+            if missing := sorted(allowed.needed - used):
+                raise UsageError(f"{place} does not use {missing[0]!r}.", fix)
+        for block in set(_PHRASES) & slot.keys():
+            phrase = self._render_block(name, block, {}).strip()
+            if not _PHRASE.fullmatch(phrase):
+                raise UsageError(
+                    f"Prompt {origin!r}, block {block!r}, holds {phrase!r}.",
+                    "Give words on one line, without quotation marks, that begin with a letter.",
+                )
+
+    def digest(self, *names: str) -> str:
+        """Return the digest over names and contents of some of the files, in name order."""
+        whole = hashlib.sha256()
+        for name in sorted(names):
+            for part in (name, self._files[name]):
+                whole.update(hashlib.sha256(part.encode()).digest())
+        return whole.hexdigest()
+
+    def wordings(self, task: str) -> tuple[str, ...]:
+        """Return the blocks of `itemized` that word a task: the task itself, and `task_2` and so on."""
+        blocks = self._environment.get_template("itemized").blocks
+        return tuple(
+            sorted(b for b in blocks if b == task or (b.startswith(task) and _FURTHER_WORDING.fullmatch(b)))
+        )
+
+    def phrase(self, block: str) -> str:
+        """Return a fixed phrase of `itemized`, such as the word for yes."""
+        return self._render_block("itemized", block, {}).strip()
+
+    def render_task(self, task: str, text: str, **variables: Any) -> Prompt:
+        """Render a call of `itemized`: the shared system prompt and text, and one task.
+
+        Args:
+            task: name of the block.
+            text: the long text, defused; all tasks on one text share everything up to its end.
+            variables: what the block uses.
+
+        Raises:
+            UsageError: the template fails with these variables.
+        """
+        shared = self._render_block("itemized", "text", {"text": text}).strip()
+        asked = self._render_block("itemized", task, variables).strip()
+        return Prompt(
+            system=self._render_block("itemized", "system", {}).strip(), user=f"{shared}\n\n{asked}"
+        )
 
     def render(self, name: str, **variables: Any) -> Prompt:
         """Render one call.

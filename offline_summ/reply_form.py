@@ -53,12 +53,14 @@ class Text:
         max_characters: its limit where a grammar can count characters; spaces are not counted.
         explains: whether the beginning of the text is worth keeping when the rest is missing. Half a reason
             is; half a claim is another claim.
+        opening: the words that the text begins with whatever the judge says.
     """
 
     name: str
     max_tokens: int
     max_characters: int
     explains: bool = False
+    opening: str = ""
 
 
 @dataclass(frozen=True)
@@ -173,8 +175,8 @@ def _sample(form: Sequence[Part]) -> str:
                 pieces.append(text)
             case Word(words):
                 pieces.append(words[0])
-            case Text():
-                pieces.append('"x"')
+            case Text(opening=opening):
+                pieces.append(f'"{opening}x"')
             case Items(_, item, _, at_most):
                 pieces.append(",".join([_sample(item)] * min(2, at_most)))
     return "".join(pieces)
@@ -204,8 +206,9 @@ def _term(part: Part, bounded: bool) -> "Term":
             return String(text)
         case Word(words):
             return Regex(f"({'|'.join(map(re.escape, words))})")
-        case Text():
-            return Regex(_bounded(part.max_characters) if bounded else TEXT_PATTERN)
+        case Text(opening=opening):
+            pattern = _bounded(part.max_characters) if bounded else TEXT_PATTERN
+            return Regex(f'"{re.escape(opening)}{pattern[1:]}' if opening else pattern)
         case _OneMore(item, end):
             return either(String(",") + output_type(item, bounded=bounded), String(end))
         case Items(_, item, at_least, at_most):
@@ -256,7 +259,9 @@ class _Reading:
     def resumption(self, more: bool) -> Resumption | None:
         kept, rest = self._reply[: self._at], self._rest
         unfinished = rest[0] if rest else None
-        closed = _closed(self._reply[self._at :]) if isinstance(unfinished, Text) else None
+        closed = None
+        if isinstance(unfinished, Text):
+            closed = _closed(self._reply[self._at :], unfinished.opening)
         if isinstance(unfinished, Text) and unfinished.explains and closed is not None:
             kept += closed
             rest.popleft()
@@ -366,9 +371,9 @@ def _first_character(item: Sequence[Part]) -> str:
     return first.text[0] if isinstance(first, Fixed) else '"'
 
 
-def _closed(begun: str) -> str | None:
-    """Return a begun text with its end, or None if nothing of it is there; half an escape is dropped."""
+def _closed(begun: str, opening: str) -> str | None:
+    """Return a begun text with its end, or None if only its opening is there; half an escape is dropped."""
     if (len(begun) - len(begun.rstrip("\\"))) % 2:
         begun = begun[:-1]
     begun = begun.rstrip(_SPACES)
-    return f'{begun}"' if len(begun) > 1 else None
+    return f'{begun}"' if len(begun) > 1 + len(opening) else None

@@ -21,8 +21,8 @@ from offline_summ import scoring
 from offline_summ.errors import FailureKind
 from offline_summ.scoring import Axes, DecidingAxis
 
-Protocol = Literal["joint"]
-Step = Literal["input", "source_judgement", "coverage", "reason"]
+Protocol = Literal["joint", "itemized"]
+Step = Literal["input", "claims", "questions", "source_judgement", "coverage", "reason"]
 Note = Literal[
     "no_claims",
     "no_questions",
@@ -32,10 +32,12 @@ Note = Literal[
     "repeated_questions_dropped",
     "reasons_truncated",
     "missing_verdicts",
+    "unanswerable_questions_dropped",
+    "uncalibrated",
 ]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
-_COMPUTED = ("score", "alignment_score", "coverage_score", "deciding_axis")
+_COMPUTED = ("score", "score_interval", "alignment_score", "coverage_score", "deciding_axis")
 
 
 class _Frozen(BaseModel):
@@ -67,30 +69,65 @@ class Evidence(_Frozen):
 
 
 class ClaimVerdict(_Frozen):
-    """One claim of the summary, and whether the source supports it."""
+    """One claim of the summary, and whether the source supports it.
+
+    Attributes:
+        claim: the claim.
+        supported: the verdict.
+        unsure: whether the probability lies so near the threshold that the verdict could be the other one;
+            null where a protocol has no probabilities.
+        reason: the judge's reason.
+        probability: of "supported", calibrated where there is a calibration.
+        evidence: where the source states it; null if unknown.
+    """
 
     claim: str
     supported: bool
+    unsure: bool | None = None
     reason: str | None = None
     probability: Probability | None = None
     evidence: tuple[Evidence, ...] | None = None
 
 
 class QuestionVerdict(_Frozen):
-    """One question drawn from the source, and whether the summary alone answers it."""
+    """One question about the source, and whether the summary alone answers it with yes.
+
+    Attributes:
+        question: the question.
+        answered: the verdict.
+        unsure: whether the probability lies so near the threshold that the verdict could be the other one;
+            null where a protocol has no probabilities.
+        reason: the judge's reason.
+        probability: of "answered", calibrated where there is a calibration.
+        evidence: where the summary answers it; null if unknown.
+    """
 
     question: str
     answered: bool
+    unsure: bool | None = None
     reason: str | None = None
     probability: Probability | None = None
     evidence: tuple[Evidence, ...] | None = None
 
 
+class DroppedQuestions(_Frozen):
+    """How many questions were drawn and not asked.
+
+    Attributes:
+        unanswerable: the judge does not find them answered with yes by the source itself.
+        repeated: they ask what another one asks.
+    """
+
+    unanswerable: Annotated[int, Field(ge=0)] = 0
+    repeated: Annotated[int, Field(ge=0)] = 0
+
+
 class PreprocessStepResult(_Frozen):
-    """Step 1, the source judgement: claims with verdicts, and the questions drawn from the source."""
+    """Step 1, the source judgement: claims with verdicts, and the questions about the source."""
 
     alignment: tuple[ClaimVerdict, ...] = ()
     questions: tuple[str, ...] = ()
+    dropped_questions: DroppedQuestions = DroppedQuestions()
 
 
 class AnalyzeStepResult(_Frozen):
@@ -115,6 +152,18 @@ class Tokens(_Frozen):
     generated: int = 0
 
 
+class UsedCalibration(_Frozen):
+    """The calibration that turned the judge's probabilities into verdicts.
+
+    Attributes:
+        name: "shipped", or the name of its file.
+        sha256: its digest.
+    """
+
+    name: str
+    sha256: str
+
+
 class RunRecord(_Frozen):
     """How a result came about, so that the same result can be shown to come from the same set-up.
 
@@ -123,6 +172,7 @@ class RunRecord(_Frozen):
         weights_sha256: digest of the judge's weights; None for an engine that has none.
         prompts_sha256: digest of the prompt files of the language used.
         protocol: how the judge was asked.
+        calibration: what turned probabilities into verdicts; None if nothing did.
         language: language of the prompts.
         engine: name of the engine.
         grammar_backend: name of what held the judge to its grammars; None if nothing did.
@@ -137,6 +187,7 @@ class RunRecord(_Frozen):
     weights_sha256: str | None
     prompts_sha256: str
     protocol: Protocol
+    calibration: UsedCalibration | None = None
     language: str
     engine: str
     grammar_backend: str | None = None
@@ -183,7 +234,7 @@ class SummarizationResult(_Frozen):
         names = {*_COMPUTED, *map(to_camel, _COMPUTED)}
         result: SummarizationResult = handler({k: v for k, v in data.items() if k not in names})
         for name, value in written.items():
-            if value != getattr(result, name):
+            if (tuple(value) if isinstance(value, list) else value) != getattr(result, name):
                 raise ValueError(f"{name} is {value!r}, but the verdicts give {getattr(result, name)!r}")
         return result
 
@@ -212,6 +263,25 @@ class SummarizationResult(_Frozen):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
+    def score_interval(self) -> tuple[float, float] | None:
+        """Lowest and highest score if each unsure verdict may be either; None without probabilities."""
+        claims, coverage = self.preprocess_step_result.alignment, self.analyze_step_result.coverage
+        known = [c.unsure for c in claims] + [q.unsure for q in coverage]
+        if self.status == "failed" or all(unsure is None for unsure in known):
+            return None
+        low, high = (
+            scoring.score(
+                [unsure if v.unsure else v.supported for v in claims],
+                [unsure if v.unsure else v.answered for v in coverage],
+                axes=self.axes,
+                scale=self.scale,
+            ).value
+            for unsure in (False, True)
+        )
+        return low, high
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
     def alignment_score(self) -> float | None:
         """Share of supported claims, full precision; None when failed or not asked for."""
         scores = self._scores()
@@ -234,6 +304,6 @@ class SummarizationResult(_Frozen):
     @model_serializer(mode="wrap")
     def _write_in_reading_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = handler(self)
-        first = ["id", "status", "score", "reason", *_COMPUTED[1:], "axes", "scale"]
+        first = ["id", "status", *_COMPUTED[:2], "reason", *_COMPUTED[2:], "axes", "scale"]
         order = [key for name in first for key in (name, to_camel(name)) if key in written]
         return {**{key: written[key] for key in order}, **written}

@@ -6,48 +6,56 @@ files and the command line.
 
 import asyncio
 import atexit
-import contextlib
 import threading
 import time
 import unicodedata
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
-from offline_summ import messages, scoring
+from offline_summ import messages
+from offline_summ.calibration import Axis, Calibration, load_calibration, shipped_calibration
 from offline_summ.engines.base import SEED, Engine, Reply
-from offline_summ.engines.vllm import VLLMEngine
+from offline_summ.engines.choice import INTERRUPT_TIMEOUT_S, engine_of, judge_of, shut_down
 from offline_summ.errors import ExampleError, OfflineSummError, UsageError
-from offline_summ.judges import GrammarBackend, Judge, load_registry, resolve_judge
+from offline_summ.judges import GrammarBackend, Judge
 from offline_summ.loop import LoopThread
-from offline_summ.options import SummarizationOptions
+from offline_summ.options import SummarizationOptions, checked_questions
 from offline_summ.prompts import PromptLibrary, PromptSet, load_prompts
-from offline_summ.protocols import joint
+from offline_summ.protocols import itemized, joint, reason
+from offline_summ.protocols.base import Judgement, Task
 from offline_summ.protocols.dialogue import Dialogue
+from offline_summ.protocols.memo import Memo
 from offline_summ.schemas import (
     AnalyzeStepResult,
     Example,
     Failure,
     Note,
     PreprocessStepResult,
+    Protocol,
     RunRecord,
     Step,
     SummarizationResult,
+    UsedCalibration,
 )
-from offline_summ.weights import default_home, ignore_progress, open_judge
+from offline_summ.weights import default_home, ignore_progress
 from offline_summ.weights_files import OnProgress, Progress
 
 T = TypeVar("T")
 
-_QUOTED_IN_REASON = 3
 _CLOSE_TIMEOUT_S = 10.0
-_INTERRUPT_TIMEOUT_S = 1.0
 # No tokenizer packs more characters of prose into a token on average; far longer texts need no counting.
 _MAX_CHARACTERS_PER_TOKEN = 50
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    judgement: Judgement
+    notes: tuple[Note, ...]
+    reason: str | None
 
 
 class SummarizationScorer:
@@ -88,7 +96,13 @@ class SummarizationScorer:
         self._prompts: PromptLibrary = load_prompts(None if folder is None else Path(folder))
         if self._options.language is not None:
             self._prompts.choose(self._options.language, "")
-        self._engine: Engine = _engine_of(model, models, grammar_backend, home or default_home(), on_progress)
+        judge = judge_of(model, models)
+        own = judge.protocol if isinstance(judge, Judge) else "joint"
+        self._protocol: Protocol = self._options.protocol or own
+        _refuse_what_would_be_ignored(self._options, self._protocol)
+        self._calibration = _given_calibration(self._options.calibration)
+        self._drawn = Memo[itemized.DrawnQuestions]()
+        self._engine: Engine = engine_of(judge, grammar_backend, home or default_home(), on_progress)
         self._on_progress = on_progress
         self._started = False
         self._start_lock = asyncio.Lock()
@@ -96,7 +110,7 @@ class SummarizationScorer:
         self._close_lock = threading.Lock()
         # Stops the judge at the end of the program for those who forget to.
         self._finalizer = weakref.finalize(
-            self, _shut_down, self._loop, self._engine, self._close_lock, _CLOSE_TIMEOUT_S
+            self, shut_down, self._loop, self._engine, self._close_lock, _CLOSE_TIMEOUT_S
         )
 
     @property
@@ -114,7 +128,12 @@ class SummarizationScorer:
         self._loop.run(self._start())
 
     def score(
-        self, source: str | Sequence[str], summary: str, *, id: str | None = None
+        self,
+        source: str | Sequence[str],
+        summary: str,
+        *,
+        id: str | None = None,
+        questions: Sequence[str] | None = None,
     ) -> SummarizationResult:
         """Score one summary.
 
@@ -122,41 +141,54 @@ class SummarizationScorer:
             source: the source, or several context texts.
             summary: the summary.
             id: id of the example, repeated in the result.
+            questions: closed questions, or facts, to ask of this summary; they beat those of the options.
 
         Returns:
             The result; what is wrong with this example is its `failure`, not an exception.
 
         Raises:
+            UsageError: the questions are no texts, too many, or asked for without coverage.
             JudgeError: the judge cannot be loaded.
         """
-        return self._loop.run(self._score_text(source, summary, id))
+        return self._loop.run(self._score_text(source, summary, id, questions))
 
     async def ascore(
-        self, source: str | Sequence[str], summary: str, *, id: str | None = None
+        self,
+        source: str | Sequence[str],
+        summary: str,
+        *,
+        id: str | None = None,
+        questions: Sequence[str] | None = None,
     ) -> SummarizationResult:
         """Asynchronous form of `score`."""
-        return await self._loop.run_from_loop(self._score_text(source, summary, id))
+        return await self._loop.run_from_loop(self._score_text(source, summary, id, questions))
 
-    def run(self, input: Any, output: Any, *, id: str | None = None) -> SummarizationResult:
+    def run(
+        self, input: Any, output: Any, *, id: str | None = None, questions: Sequence[str] | None = None
+    ) -> SummarizationResult:
         """Score the summary that a run produced.
 
         Args:
             input: what the run was given: a string, chat messages, or an object that holds them.
             output: what it produced, in the same shapes. The summary is its last assistant message with text.
             id: id of the example, repeated in the result.
+            questions: closed questions, or facts, to ask of this summary; they beat those of the options.
 
         Returns:
             The result; what is wrong with this example is its `failure`, not an exception.
 
         Raises:
-            UsageError: the source extractor or `source` gives something that is no text.
+            UsageError: the source extractor or `source` gives something that is no text, or the questions are
+                no texts, too many, or asked for without coverage.
             JudgeError: the judge cannot be loaded.
         """
-        return self._loop.run(self._score_run(input, output, id))
+        return self._loop.run(self._score_run(input, output, id, questions))
 
-    async def arun(self, input: Any, output: Any, *, id: str | None = None) -> SummarizationResult:
+    async def arun(
+        self, input: Any, output: Any, *, id: str | None = None, questions: Sequence[str] | None = None
+    ) -> SummarizationResult:
         """Asynchronous form of `run`."""
-        return await self._loop.run_from_loop(self._score_run(input, output, id))
+        return await self._loop.run_from_loop(self._score_run(input, output, id, questions))
 
     def close(self) -> None:
         """Stop the judge. A later score loads it again."""
@@ -165,7 +197,7 @@ class SummarizationScorer:
     def _close(self, timeout: float) -> None:
         self._started = False
         atexit.unregister(self._finalizer)
-        _shut_down(self._loop, self._engine, self._close_lock, timeout)
+        shut_down(self._loop, self._engine, self._close_lock, timeout)
 
     def __enter__(self) -> "SummarizationScorer":
         """Return the scorer."""
@@ -174,7 +206,7 @@ class SummarizationScorer:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop the judge; at once if the program is being interrupted."""
         interrupted = kind is not None and not issubclass(kind, Exception)
-        self._close(_INTERRUPT_TIMEOUT_S if interrupted else _CLOSE_TIMEOUT_S)
+        self._close(INTERRUPT_TIMEOUT_S if interrupted else _CLOSE_TIMEOUT_S)
 
     async def __aenter__(self) -> "SummarizationScorer":
         """Return the scorer."""
@@ -189,6 +221,7 @@ class SummarizationScorer:
             if not self._started:
                 self._on_progress(Progress(f"loading judge {self._engine.record.judge!r}", 0, None, None))
                 await self._engine.start()
+                self._choose_calibration()
                 # Registered after the engine's own imports, so that it runs before theirs: the exit handler
                 # of multiprocessing waits for the engine's processes.
                 atexit.register(self._finalizer)
@@ -199,11 +232,48 @@ class SummarizationScorer:
 
     def _replies(self) -> Sequence[Reply]:
         options = self._options
-        return joint.replies(
-            axes=options.axes, max_questions=options.max_questions, reason=options.reason == "judge"
-        )
+        worded = reason.replies() if options.reason == "judge" else ()
+        if self._protocol == "joint":
+            given = None if options.questions is None else len(options.questions)
+            asked = joint.replies(
+                axes=options.axes, max_questions=options.max_questions, given_questions=given
+            )
+        else:
+            languages = self._prompts.languages
+            asked = itemized.replies(
+                axes=options.axes,
+                max_questions=options.max_questions,
+                prompts=[languages[options.language]] if options.language else [*languages.values()],
+                drawn=options.questions is None,
+                reasons=options.reasons or "all",
+            )
+        return (*asked, *worded)
 
-    async def _score_run(self, input: Any, output: Any, id: str | None) -> SummarizationResult:
+    def _choose_calibration(self) -> None:
+        """Refuse a calibration that does not hold here; look for a shipped one if none was given."""
+        if self._protocol == "joint" or self._options.calibration == "none":
+            return
+        weights = self._engine.record.weights_sha256
+        prompts = {language: p.digest("itemized") for language, p in self._prompts.languages.items()}
+        if self._calibration is not None:
+            if self._options.language is not None:
+                prompts = {self._options.language: prompts[self._options.language]}
+            self._calibration[1].check(
+                weights_sha256=weights,
+                protocol=self._protocol,
+                prompts_sha256=prompts,
+                origin=self._calibration[0],
+            )
+            return
+        shipped = shipped_calibration(self._engine.record.judge)
+        if shipped is not None and not shipped.difference(
+            weights_sha256=weights, protocol=self._protocol, prompts_sha256=prompts, origin=""
+        ):
+            self._calibration = "shipped", shipped
+
+    async def _score_run(
+        self, input: Any, output: Any, id: str | None, questions: Sequence[str] | None
+    ) -> SummarizationResult:
         # In a thread: an extractor of the user's may block, or score something itself.
         source = await asyncio.to_thread(
             messages.source_of,
@@ -212,24 +282,25 @@ class SummarizationScorer:
             source=self._options.source,
             extractor=self._options.source_extractor,
         )
-        return await self._score(_example(id, source, messages.summary_of(output)))
+        return await self._score(_example(id, source, messages.summary_of(output)), questions)
 
     async def _score_text(
-        self, source: str | Sequence[str], summary: str, id: str | None
+        self, source: str | Sequence[str], summary: str, id: str | None, questions: Sequence[str] | None
     ) -> SummarizationResult:
         joined = messages.source_of(None, None, source=source)
-        return await self._score(_example(id, joined, messages.text_of(summary)))
+        return await self._score(_example(id, joined, messages.text_of(summary)), questions)
 
-    async def _score(self, example: Example) -> SummarizationResult:
+    async def _score(self, example: Example, questions: Sequence[str] | None) -> SummarizationResult:
         options, dialogue, started = self._options, Dialogue(self._engine), time.monotonic()
         prompts = self._prompts.choose(options.language, example.source)
+        asked = self._questions(questions)
         outcome: _Outcome | Failure
         try:
             _check(example, self._engine.context_length)
             await self._start()
             started = time.monotonic()
             async with asyncio.timeout(options.timeout) as limit:
-                outcome = await _judge(example, dialogue, prompts, options)
+                outcome = await self._judge(example, asked, dialogue, prompts)
         except UsageError:
             raise
         except ExampleError as error:
@@ -254,11 +325,57 @@ class SummarizationScorer:
             axes=options.axes,
             scale=options.scale,
             reason=outcome.reason,
-            preprocess_step_result=outcome.preprocess,
-            analyze_step_result=outcome.analyze,
+            preprocess_step_result=PreprocessStepResult(
+                alignment=outcome.judgement.claims,
+                questions=tuple(q.question for q in outcome.judgement.questions),
+                dropped_questions=outcome.judgement.dropped,
+            ),
+            analyze_step_result=AnalyzeStepResult(coverage=outcome.judgement.questions),
             notes=outcome.notes,
             run=record,
         )
+
+    def _questions(self, questions: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Return what is asked instead of drawn questions, if anything is."""
+        if questions is None:
+            return None if self._options.questions is None else checked_questions(self._options.questions)
+        if self._options.axes == "alignment":
+            raise UsageError("questions are given, but axes is 'alignment'.", "Leave one of them out.")
+        return checked_questions(questions)
+
+    async def _judge(
+        self, example: Example, questions: tuple[str, ...] | None, dialogue: Dialogue, prompts: PromptSet
+    ) -> _Outcome:
+        options = self._options
+        calibration = self._calibration[1] if self._calibration else None
+        axes: tuple[Axis, ...] = ("alignment", "coverage") if options.axes == "both" else (options.axes,)
+        task = Task(
+            source=example.source,
+            summary=example.summary,
+            axes=options.axes,
+            max_questions=options.max_questions,
+            questions=questions,
+            reasons=options.reasons or "all",
+            scales={a: calibration.scale(a, prompts.language) for a in axes} if calibration else {},
+        )
+        if self._protocol == "joint":
+            judgement = await joint.judge(dialogue, prompts, task)
+        else:
+            judgement = await itemized.judge(dialogue, prompts, task, self._drawn)
+        undefined: dict[Note, bool] = {
+            "no_claims": options.axes != "coverage" and not judgement.claims,
+            "no_questions": options.axes != "alignment" and not judgement.questions,
+            "uncalibrated": self._protocol != "joint"
+            and not all(calibration and calibration.covers(axis, prompts.language) for axis in axes),
+        }
+        notes = (*(note for note, holds in undefined.items() if holds), *judgement.notes)
+        worded, figures = None, reason.figures(judgement, axes=options.axes, scale=options.scale)
+        if options.reason == "judge":
+            worded, more = await reason.word(dialogue, prompts, figures)
+            notes = (*notes, *more)
+        elif options.reason == "composed":
+            worded = reason.compose(prompts, figures)
+        return _Outcome(judgement, tuple(dict.fromkeys(notes)), worded)
 
     def _record(self, dialogue: Dialogue, prompts: PromptSet, seconds: float) -> RunRecord:
         engine = self._engine.record
@@ -266,7 +383,10 @@ class SummarizationScorer:
             judge=engine.judge,
             weights_sha256=engine.weights_sha256,
             prompts_sha256=prompts.sha256,
-            protocol=self._options.protocol,
+            protocol=self._protocol,
+            calibration=UsedCalibration(name=self._calibration[0], sha256=self._calibration[1].sha256)
+            if self._calibration
+            else None,
             language=prompts.language,
             engine=engine.engine,
             grammar_backend=engine.grammar_backend,
@@ -288,78 +408,26 @@ def _failure_of(error: Exception, step: Step, exceeded: float | None) -> Failure
     return Failure(kind="judge_error", message=f"The judge failed with {type(error).__name__}.", step=step)
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    preprocess: PreprocessStepResult
-    analyze: AnalyzeStepResult
-    notes: tuple[Note, ...]
-    reason: str | None
+def _refuse_what_would_be_ignored(options: SummarizationOptions, protocol: Protocol) -> None:
+    if protocol == "joint":
+        for name in ("reasons", "calibration"):
+            if getattr(options, name) is not None:
+                raise UsageError(
+                    f"{name} is given, but protocol 'joint' has no use for it.",
+                    "Choose protocol 'itemized', or leave it out.",
+                )
 
 
-async def _judge(
-    example: Example, dialogue: Dialogue, prompts: PromptSet, options: SummarizationOptions
-) -> _Outcome:
-    claims, questions, notes = await joint.judge_source(
-        dialogue,
-        prompts,
-        source=example.source,
-        summary=example.summary,
-        axes=options.axes,
-        max_questions=options.max_questions,
-    )
-    coverage, notes_on_coverage = await joint.judge_coverage(
-        dialogue, prompts, summary=example.summary, questions=questions
-    )
-    undefined: dict[Note, bool] = {
-        "no_claims": options.axes != "coverage" and not claims,
-        "no_questions": options.axes != "alignment" and not questions,
-    }
-    outcome = _Outcome(
-        preprocess=PreprocessStepResult(alignment=claims, questions=questions),
-        analyze=AnalyzeStepResult(coverage=coverage),
-        notes=_each_once(*(note for note, holds in undefined.items() if holds), *notes, *notes_on_coverage),
-        reason=None,
-    )
-    if options.reason == "none":
-        return outcome
-    figures = _figures(outcome, options)
-    if options.reason == "judge":
-        reason, more_notes = await joint.word_reason(dialogue, prompts, figures)
-        return replace(outcome, reason=reason, notes=_each_once(*outcome.notes, *more_notes))
-    return replace(outcome, reason=prompts.render_reason(**figures, quoted=_QUOTED_IN_REASON))
-
-
-def _each_once(*notes: Note) -> tuple[Note, ...]:
-    return tuple(dict.fromkeys(notes))
-
-
-def _figures(outcome: _Outcome, options: SummarizationOptions) -> dict[str, Any]:
-    claims, answers = outcome.preprocess.alignment, outcome.analyze.coverage
-    supported, answered = [c.supported for c in claims], [a.answered for a in answers]
-    scores = scoring.score(supported, answered, axes=options.axes, scale=options.scale)
-
-    def axis(share: float | None, verdicts: list[bool]) -> dict[str, float] | None:
-        return None if share is None else {"share": share, "true": sum(verdicts), "all": len(verdicts)}
-
-    return {
-        "score": scores.value,
-        "scale": options.scale,
-        "alignment": axis(scores.alignment, supported),
-        "coverage": axis(scores.coverage, answered),
-        "deciding_axis": scores.deciding_axis,
-        "unsupported": [_one_line(c.claim) for c in claims if not c.supported],
-        "unanswered": [_one_line(a.question) for a in answers if not a.answered],
-    }
+def _given_calibration(given: str | Path | None) -> tuple[str, Calibration] | None:
+    if given is None or given == "none":
+        return None
+    return Path(given).name, load_calibration(Path(given))
 
 
 def _example(id: str | None, source: str, summary: str) -> Example:
     if id is not None and (not isinstance(id, str) or any("\ud800" <= c <= "\udfff" for c in id)):
         raise UsageError(f"id is {id!r}.", "Give a string of valid characters, or None.")
     return Example(id=id, source=source, summary=summary)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _check(example: Example, context_length: int | None) -> None:
@@ -379,54 +447,3 @@ def _check(example: Example, context_length: int | None) -> None:
 def _is_blank(text: str) -> bool:
     """Whether `text` has nothing but spaces, control and format characters, and replaced surrogates."""
     return not any(unicodedata.category(c)[0] in "LMNPS" and c != "\ufffd" for c in text)
-
-
-def _engine_of(
-    model: str | Path | Judge | Engine | None,
-    models: Sequence[Path],
-    grammar_backend: GrammarBackend | None,
-    home: Path,
-    on_progress: OnProgress,
-) -> Engine:
-    if grammar_backend is not None and grammar_backend not in get_args(GrammarBackend):
-        raise UsageError(
-            f"grammar_backend is {grammar_backend!r}.",
-            f"Choose one of {', '.join(get_args(GrammarBackend))}.",
-        )
-    if model is not None and not isinstance(model, str | Path | Judge):
-        if not hasattr(model, "generate"):
-            raise UsageError(
-                f"model is of type {type(model).__name__}.", "Give a judge's name, a folder, or an engine."
-            )
-        if grammar_backend is not None:
-            raise UsageError(
-                f"grammar_backend is {grammar_backend!r}, but the model is an engine already.",
-                "Leave it out, or give a judge.",
-            )
-        return model
-    if not isinstance(model, Judge):
-        registry = load_registry(*models)
-        model = resolve_judge(str(model), registry) if model is not None else registry.get(registry.default)
-    if grammar_backend is not None:
-        model = model.model_copy(update={"grammar_backend": grammar_backend})
-    return VLLMEngine(
-        model,
-        partial(open_judge, model, home, on_progress),
-        log_folder=home / "logs",
-        grammar_folder=home / "grammars",
-    )
-
-
-def _shut_down(loop: LoopThread, engine: Engine, lock: threading.Lock, timeout: float) -> None:
-    with lock:
-        if not loop.is_running:
-            return
-        closed = loop.submit(engine.close())
-        try:
-            closed.result(timeout)
-        except TimeoutError:
-            # Without its processes an engine that is still loading gives up, and the loop gets to close it.
-            engine.kill()
-            with contextlib.suppress(TimeoutError):
-                closed.result(_INTERRUPT_TIMEOUT_S)
-        loop.stop(timeout=1.0)

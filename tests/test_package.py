@@ -43,7 +43,7 @@ def wheel(tmp_path_factory):
 def test_the_wheel_holds_prompts_judges_licence_and_type_marker(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for language in ("en", "ja", "zh"):
-        for name in ("joint_judgement", "joint_coverage", "joint_reason", "reason"):
+        for name in ("joint_judgement", "joint_coverage", "worded_reason", "reason"):
             assert f"offline_summ/_data/prompts/{language}/{name}.jinja" in names
     assert {"offline_summ/_data/models.toml", "offline_summ/py.typed"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -40,7 +40,7 @@ def rendered(language):
         )
     questions = [{"id": "q1", "text": "QUESTION 1"}, {"id": "q2", "text": "QUESTION 2"}]
     calls.append(("joint_coverage", prompts.render("joint_coverage", summary="SUMMARY", questions=questions)))
-    calls.append(("joint_reason", prompts.render("joint_reason", **FIGURES)))
+    calls.append(("worded_reason", prompts.render("worded_reason", **FIGURES)))
     text = "".join(f"### {name}: system\n{p.system}\n### {name}: user\n{p.user}\n" for name, p in calls)
     return text + "### reason\n" + prompts.render_reason(**FIGURES, quoted=3) + "\n"
 
@@ -140,7 +140,7 @@ def test_a_folder_of_ones_own_replaces_some_prompts_and_changes_the_digest(tmp_p
     write(tmp_path, "joint_coverage.jinja", COVERAGE)
     own, shipped = load_prompts(tmp_path).languages, load_prompts().languages
     assert own["en"].render("joint_coverage", summary="X", questions=[]).user == "MINE X"
-    assert own["en"].render("joint_reason", **FIGURES) == shipped["en"].render("joint_reason", **FIGURES)
+    assert own["en"].render("worded_reason", **FIGURES) == shipped["en"].render("worded_reason", **FIGURES)
     assert own["en"].sha256 != shipped["en"].sha256
     assert own["ja"].sha256 == shipped["ja"].sha256
 

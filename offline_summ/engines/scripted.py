@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from offline_summ.engines.base import Completion, EngineRecord, Reply, Request
 from offline_summ.grammar import NO, YES, question_ids
 
+_MIDDLE = 0.5
+
 Script = Callable[[Request], str | Completion | Awaitable[str | Completion]]
 
 
@@ -35,17 +37,29 @@ class ScriptedEngine:
 
     @classmethod
     def judging(
-        cls, claims: Mapping[str, bool] | Iterable[tuple[str, bool]], questions: Mapping[str, bool]
+        cls,
+        claims: Mapping[str, bool | float] | Iterable[tuple[str, bool | float]],
+        questions: Mapping[str, bool | float],
     ) -> "ScriptedEngine":
         """Return a judge that finds these claims and questions in any text, with these verdicts.
 
         Args:
-            claims: claim to verdict.
-            questions: question to verdict.
+            claims: claim to verdict, or to the probability that it is supported.
+            questions: question to verdict, or to the probability that it is answered by the summary. By the
+                source, every question is answered.
         """
         found = list(claims.items() if isinstance(claims, Mapping) else claims)
 
-        def script(request: Request) -> str:
+        def script(request: Request) -> str | Completion:
+            if request.verdict_words:
+                known = {**dict(found), **questions} if request.step != "questions" else {}
+                return _decision(request, known)
+            if request.step == "claims":
+                return _json({"claims": [claim for claim, _ in found]})
+            if request.step == "questions":
+                return _json({"questions": list(questions)})
+            if request.reply.name.startswith("explanation"):
+                return _explanation(request)
             if request.step == "source_judgement":
                 fields = request.reply.name.split("-")[1]
                 return judgement_reply(
@@ -93,7 +107,10 @@ class ScriptedEngine:
 
 
 def judgement_reply(
-    claims: Iterable[tuple[str, bool]] | None, questions: Iterable[str] | None, *, reason: str = "Scripted."
+    claims: Iterable[tuple[str, bool | float]] | None,
+    questions: Iterable[str] | None,
+    *,
+    reason: str = "Scripted.",
 ) -> str:
     """Return the reply of step 1 as a judge writes it; None leaves an axis out."""
     reply: dict[str, object] = {}
@@ -103,15 +120,37 @@ def judgement_reply(
         ]
     if questions is not None:
         reply["questions"] = list(questions)
-    return json.dumps(reply, ensure_ascii=False, separators=(",", ":"))
+    return _json(reply)
 
 
-def coverage_reply(verdicts: Iterable[bool], *, reason: str = "Scripted.") -> str:
+def coverage_reply(verdicts: Iterable[bool | float], *, reason: str = "Scripted.") -> str:
     """Return the reply of step 2 as a judge writes it: one verdict a question, in the order asked."""
     answers = [{"answered": _word(verdict), "reason": reason} for verdict in verdicts]
     named = dict(zip(question_ids(len(answers)), answers, strict=True))
-    return json.dumps(named, ensure_ascii=False, separators=(",", ":"))
+    return _json(named)
 
 
-def _word(verdict: bool) -> str:
-    return YES if verdict else NO
+def _word(verdict: bool | float) -> str:
+    return YES if verdict >= _MIDDLE else NO
+
+
+def _json(reply: object) -> str:
+    return json.dumps(reply, ensure_ascii=False, separators=(",", ":"))
+
+
+def _decision(request: Request, known: Mapping[str, bool | float]) -> Completion:
+    """Decide the longest known text that the request asks about; what is not known is a sure yes."""
+    asked = request.messages[-1].content
+    named = [text for text in known if " ".join(text.split()) in asked]
+    probability = float(known[max(named, key=lambda text: asked.rfind(text))]) if named else 1.0
+    yes, no = request.verdict_words
+    return Completion(
+        text=yes if probability >= _MIDDLE else no, probabilities={yes: probability, no: 1 - probability}
+    )
+
+
+def _explanation(request: Request) -> str:
+    """Give a reason that begins as it must, and quote nothing that is in any text."""
+    shown = request.messages[-1].content.rsplit("\n", 1)[-1]
+    form = json.loads(shown)
+    return _json({**form, "reason": form["reason"].removesuffix("...") + "scripted."})

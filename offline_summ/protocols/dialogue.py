@@ -3,12 +3,15 @@
 Shared by the protocols. Knows nothing of prompts' wording and of scores.
 """
 
+import asyncio
+import math
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 from offline_summ.engines.base import SEED, Completion, Engine, FinishReason, Message, Request
 from offline_summ.errors import ExampleError, JudgeError
-from offline_summ.grammar import ReplyGrammar, piece
+from offline_summ.grammar import ReplyGrammar, decision_grammar, piece
 from offline_summ.prompts import Prompt
 from offline_summ.reply_form import Resumption
 from offline_summ.schemas import Step, Tokens
@@ -65,8 +68,7 @@ class Dialogue:
         spent = 0
         bounded = bool(getattr(self._engine, "bounds_texts", False))
         while True:
-            completion = _checked(await self._engine.generate(request))
-            self.completions.append(completion)
+            completion = await self._generate(request)
             spent += completion.generated_tokens - completion.thought_tokens
             reply = request.begun + completion.text
             try:
@@ -85,6 +87,40 @@ class Dialogue:
                 thoughts=request.thoughts if request.begun else completion.thoughts,
             )
 
+    async def decide(self, step: Step, prompt: Prompt, words: tuple[str, ...]) -> Mapping[str, float]:
+        """Ask for one of some words, and return the probability of each; they add up to 1.
+
+        Raises:
+            ExampleError: kind `source_too_long`.
+            JudgeError: the engine failed, or gives no probabilities.
+        """
+        self.step = step
+        messages = (Message("system", prompt.system), Message("user", prompt.user))
+        request = Request(
+            step=step,
+            messages=messages,
+            reply=decision_grammar(words),
+            verdict_words=words,
+            seed=self._seed,
+        )
+        found = (await self._generate(request)).probabilities
+        if found is None:
+            raise JudgeError(
+                "The engine gives no probabilities, which protocol 'itemized' decides by.",
+                "Choose protocol 'joint', or another engine.",
+            )
+        if set(found) != set(words) or not math.isclose(sum(found.values()), 1, abs_tol=1e-3):
+            raise JudgeError(f"The engine's probabilities of the words {words!r} do not add up to 1.")
+        return found
+
+    async def _generate(self, request: Request) -> Completion:
+        try:
+            completion = _checked(await self._engine.generate(request))
+        finally:
+            self.step = request.step  # others may have asked since
+        self.completions.append(completion)
+        return completion
+
     @property
     def tokens(self) -> Tokens:
         """Token counts over all completions."""
@@ -93,6 +129,19 @@ class Dialogue:
             cached=sum(c.cached_tokens for c in self.completions),
             generated=sum(c.generated_tokens for c in self.completions),
         )
+
+
+async def together(*asked: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Wait for all of these at once, and return what they return, in order.
+
+    If one fails, the others are cancelled, and its exception is raised.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in asked]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 def _checked(completion: object) -> Completion:

@@ -1,29 +1,59 @@
 """The reference protocol: one call for claims, their verdicts and the questions; one for coverage.
 
-A third call words the reason if the judge is to do it. `judge_coverage` has no source parameter: what is
+`judge_coverage` has no source parameter: what is
 answered from the summary alone cannot see the source. Knows nothing of files and the command line.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from offline_summ import grammar
-from offline_summ.errors import ExampleError
 from offline_summ.prompts import PromptSet
+from offline_summ.protocols.base import Judgement, Task
 from offline_summ.protocols.dialogue import Answer, Dialogue
+from offline_summ.protocols.items import first_of_each, whole_ones
 from offline_summ.reply_form import is_at_limit
 from offline_summ.schemas import ClaimVerdict, Note, QuestionVerdict
 from offline_summ.scoring import Axes
 
 _LINE_END = re.compile("\r\n?|[\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
-Judgement = tuple[tuple[ClaimVerdict, ...], tuple[str, ...], tuple[Note, ...]]
+SourceJudgement = tuple[tuple[ClaimVerdict, ...], tuple[str, ...], tuple[Note, ...]]
+
+
+async def judge(dialogue: Dialogue, prompts: PromptSet, task: Task) -> Judgement:
+    """Judge one example.
+
+    Args:
+        dialogue: the conversation to ask in.
+        prompts: the prompts of one language.
+        task: the example, and what is asked about it; each reply has its reasons in any case, and verdicts
+            have no probability.
+
+    Raises:
+        ExampleError, JudgeError: as `Dialogue.ask`.
+    """
+    given, axes = task.questions, task.axes
+    claims: tuple[ClaimVerdict, ...] = ()
+    questions, notes = given or (), tuple[Note, ...]()
+    if given is None or axes != "coverage":
+        claims, drawn, notes = await judge_source(
+            dialogue,
+            prompts,
+            source=task.source,
+            summary=task.summary,
+            axes=axes if given is None else "alignment",
+            max_questions=task.max_questions,
+        )
+        questions = drawn if given is None else given
+    verdicts, more = await judge_coverage(dialogue, prompts, summary=task.summary, questions=questions)
+    return Judgement(claims=claims, questions=verdicts, notes=(*notes, *more))
 
 
 async def judge_source(
     dialogue: Dialogue, prompts: PromptSet, *, source: str, summary: str, axes: Axes, max_questions: int
-) -> Judgement:
+) -> SourceJudgement:
     """Step 1: claims of the summary with verdicts, and questions drawn from the source.
 
     Args:
@@ -55,8 +85,8 @@ async def judge_source(
     )
     answer = await dialogue.ask("source_judgement", prompt, form)
     reply, cut = _without_overlong_items(answer)
-    claims = _first_of_each([claim.claim for claim in reply.claims])
-    questions = _first_of_each(reply.questions)
+    claims = first_of_each([claim.claim for claim in reply.claims])
+    questions = first_of_each(reply.questions)
     verdicts = tuple(
         ClaimVerdict(
             claim=reply.claims[i].claim,
@@ -128,52 +158,30 @@ async def judge_coverage(
     return verdicts, tuple(note for note, holds in notes.items() if holds)
 
 
-async def word_reason(
-    dialogue: Dialogue, prompts: PromptSet, variables: Mapping[str, Any]
-) -> tuple[str, tuple[Note, ...]]:
-    """Let the judge word the reason of a score.
-
-    Args:
-        dialogue: the conversation to ask in.
-        prompts: the prompts of one language.
-        variables: the figures and the failing claims and questions, as for a composed reason.
-
-    Returns:
-        The reason, and notes.
-
-    Raises:
-        ExampleError, JudgeError: as `Dialogue.ask`.
-    """
-    shown = {
-        **variables,
-        "unsupported": [prompts.defuse(claim) for claim in variables["unsupported"]],
-        "unanswered": [prompts.defuse(question) for question in variables["unanswered"]],
-    }
-    answer = await dialogue.ask("reason", prompts.render("joint_reason", **shown), grammar.reason_grammar())
-    cut = "reasons" in answer.cut or (
-        answer.bounded and is_at_limit(grammar.WORDED_REASON, answer.reply.reason)
-    )
-    return answer.reply.reason, ("reasons_truncated",) if cut else ()
-
-
-def replies(*, axes: Axes, max_questions: int, reason: bool) -> tuple[grammar.Piece, ...]:
+def replies(
+    *, axes: Axes, max_questions: int, given_questions: int | None = None
+) -> tuple[grammar.Piece, ...]:
     """Return every reply that an example may ask a judge for, so that an engine can prepare them.
 
     Args:
         axes: the axes to judge.
         max_questions: most questions; past 16 of them only some of the counts in between are listed.
-        reason: whether the judge words the reason.
+        given_questions: how many questions are asked instead of drawn ones.
     """
-    limits = grammar.CLAIM_LIMITS if axes != "coverage" else (0,)
+    asked = axes if given_questions is None or axes == "coverage" else "alignment"
+    limits = grammar.CLAIM_LIMITS if asked != "coverage" else (0,)
     counts = {min(count, max_questions) for count in (*range(1, 17), *range(20, 101, 20), max_questions)}
-    whole: list[grammar.ReplyGrammar[Any]] = [
-        grammar.judgement_grammar(axes=axes, max_claims=limit, max_questions=max_questions)
-        for limit in limits
-    ]
+    whole: list[grammar.ReplyGrammar[Any]] = []
+    if given_questions is None or axes != "coverage":
+        whole += [
+            grammar.judgement_grammar(axes=asked, max_claims=limit, max_questions=max_questions)
+            for limit in limits
+        ]
     if axes != "alignment":
-        whole += [grammar.coverage_grammar(count) for count in sorted(counts)]
-    if reason:
-        whole.append(grammar.reason_grammar())
+        whole += [
+            grammar.coverage_grammar(count)
+            for count in (sorted(counts) if given_questions is None else [given_questions])
+        ]
     # The pieces of a coverage reply are the same for any number of questions from two on.
     pieces = [piece for each in whole if not each.name.startswith("coverage") for piece in each.pieces()]
     if axes != "alignment":
@@ -184,36 +192,23 @@ def replies(*, axes: Axes, max_questions: int, reason: bool) -> tuple[grammar.Pi
 def _without_overlong_items(
     answer: Answer[grammar.JudgementReply],
 ) -> tuple[grammar.JudgementReply, frozenset[str]]:
-    """Drop claims and questions at their limit of characters: they may have been cut there."""
+    """Drop claims and questions at their limit of characters."""
     reply, cut = answer.reply, set(answer.cut)
     if not answer.bounded:
         return reply, answer.cut
     if any(is_at_limit(grammar.REASON, c.reason or "") for c in reply.claims):
         cut.add("reasons")
-    claims = tuple(c for c in reply.claims if not is_at_limit(grammar.CLAIM, c.claim))
-    questions = tuple(q for q in reply.questions if not is_at_limit(grammar.QUESTION, q))
-    for name, before, after in (
-        ("claims", reply.claims, claims),
-        ("questions", reply.questions, questions),
+    claims = [reply.claims[i] for i in whole_ones(grammar.CLAIM, [c.claim for c in reply.claims])]
+    questions = [reply.questions[i] for i in whole_ones(grammar.QUESTION, reply.questions)]
+    for part, before, after in (
+        (grammar.CLAIM, reply.claims, claims),
+        (grammar.QUESTION, reply.questions, questions),
     ):
         if len(after) < len(before):
-            cut.add(name)
-            if not after:
-                raise ExampleError(
-                    "truncated_reply",
-                    f"Every one of the judge's {name} runs into its limit of characters.",
-                    "Use a stronger judge, or a shorter text.",
-                )
-    return grammar.JudgementReply(claims=claims, questions=questions), frozenset(cut)
+            cut.add(part.name)
+    return grammar.JudgementReply(claims=tuple(claims), questions=tuple(questions)), frozenset(cut)
 
 
 def _in_a_list(text: str) -> str:
     """Indent further lines, so that no line of a text can pass for the next entry of a list."""
     return _LINE_END.sub(r"\g<0>    ", text)
-
-
-def _first_of_each(texts: Sequence[str]) -> list[int]:
-    seen: dict[str, int] = {}
-    for position, text in enumerate(texts):
-        seen.setdefault(" ".join(text.split()).casefold(), position)
-    return sorted(seen.values())
