@@ -253,10 +253,10 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{str(path)!r} is not a file.", "Give the name of a file to write.")
     growing = path.with_name(f".calibration-{secrets.token_hex(8)}.tmp")
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{str(path)!r} is not a file.", "Give the name of a file to write.")
         try:
             with growing.open("x", encoding="utf-8") as file:
                 file.write(calibration.model_dump_json(indent=2) + "\n")

@@ -49,7 +49,7 @@ def _block(
         Text(f"{axis.capitalize()}, {where}", style="bold"),
         Text(
             f"{scale.items} items of {scale.documents} documents, "
-            f"{scale.positives / max(scale.items, 1):.0%} {_LABELLED_YES[axis]}"
+            f"{100 * scale.positives / max(scale.items, 1):.0f} % {_LABELLED_YES[axis]}"
         ),
         Text(f"threshold {scale.threshold:.2f}, which is a raw probability of {_raw_threshold(scale)}"),
         _figures_table(scale),

@@ -143,7 +143,7 @@ def score(
         typer.Option("--judge", metavar="NAME|DIR", help="Judge: a name in models.toml or a model folder."),
     ] = None,
     protocol: Annotated[
-        Literal["joint"] | None,
+        Literal["joint", "itemized"] | None,
         typer.Option("--protocol", help="How the judge is asked. Default: the judge's own."),
     ] = None,
     axes: Annotated[
@@ -151,8 +151,17 @@ def score(
         typer.Option("--axes", help="Axes to score; one alone is then the score."),
     ] = "both",
     max_questions: Annotated[
-        int, typer.Option("--max-questions", metavar="N", help="Most questions to draw from the source.")
-    ] = 10,
+        int | None,
+        typer.Option("--max-questions", metavar="N", help="Most questions to draw from the source (10)."),
+    ] = None,
+    questions: Annotated[
+        Path | None,
+        typer.Option(
+            "--questions",
+            metavar="FILE",
+            help="Questions or facts to ask of the summary instead of drawn ones, one a line.",
+        ),
+    ] = None,
     scale: Annotated[
         float, typer.Option("--scale", metavar="X", help="What a perfect score is worth.")
     ] = 1.0,
@@ -168,6 +177,18 @@ def score(
         Literal["composed", "judge", "none"],
         typer.Option("--reason", help="Compose the reason from the verdicts, or let the judge word it."),
     ] = "composed",
+    reasons: Annotated[
+        Literal["all", "failing", "none"] | None,
+        typer.Option("--reasons", help="Verdicts to give reasons and evidence for; itemized only (all)."),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            "--calibration",
+            metavar="FILE|none",
+            help="What `offline-summ calibrate` wrote; itemized only. Default: the shipped one.",
+        ),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="S", help="Most seconds, loading excluded.")
     ] = None,
@@ -203,16 +224,24 @@ def score(
         if value == "":
             raise UsageError(f"{name} is ''.", "Give the name of a file.")
 
-    from offline_summ.options import SummarizationOptions
+    if questions is not None and max_questions is not None:
+        raise UsageError(
+            "--max-questions is for drawn questions, but --questions is given.", "Leave one out."
+        )
+
+    from offline_summ.options import DEFAULT_QUESTIONS, SummarizationOptions
     from offline_summ.scorer import SummarizationScorer
     from offline_summ.weights import default_home
 
     chosen = _find_judge(judge, models)
     options = SummarizationOptions(
-        max_questions=max_questions,
+        max_questions=DEFAULT_QUESTIONS if max_questions is None else max_questions,
+        questions=None if questions is None else _read_questions(questions),
         scale=scale,
         axes=axes,
-        protocol=protocol or chosen.protocol,
+        protocol=protocol,
+        reasons=reasons,
+        calibration=calibration,
         language=language,
         reason=reason,
         prompts=prompts,
@@ -235,6 +264,66 @@ def score(
     if fail_under is not None and result.score is not None and result.score < fail_under:
         message = f"The score {result.score:.2f} is below {fail_under:g}."
         raise typer.Exit(complain(message, EXIT_BELOW_THRESHOLD))
+
+
+@app.command()
+def calibrate(
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", metavar="FILE", help="Labelled examples, JSON Lines; may be given again."),
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option("--judge", metavar="NAME|DIR", help="Judge: a name in models.toml or a model folder."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write it. Default: nowhere."),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option("--prompts", metavar="DIR", help="Prompts of your own that replace the shipped ones."),
+    ] = None,
+    models: ModelsOption = None,
+    home: HomeOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Fit a judge's thresholds and probabilities to labels of people.
+
+    A line of FILE is {"source": "...", "summary": "...", "sentences": [{"text": "...", "supported": true}],
+    "key_facts": [{"text": "...", "covered": false}]}; `id` and `lang` are optional, one list is enough.
+    Every figure comes from documents that the fit did not see.
+    """
+    if not data:
+        raise UsageError("--data is missing.", "Give a file of labelled examples.")
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"The folder of {str(output)!r} does not exist.", "Make it, or write elsewhere.")
+
+    from offline_summ.calibration import save_calibration
+    from offline_summ.calibration_view import calibration_view
+    from offline_summ.calibrator import calibrate_judge
+    from offline_summ.labelled import read_labelled
+    from offline_summ.weights import default_home
+
+    items = read_labelled(data)
+    with progress_line(quiet) as progress:
+        report = calibrate_judge(
+            _find_judge(judge, models),
+            items,
+            prompts=prompts,
+            home=home or default_home(),
+            on_progress=progress.show,
+        )
+    if output is not None:
+        save_calibration(report.calibration, output)
+    show(calibration_view(report.calibration, report.curves))
+    tokens, failures = report.labels.tokens, report.labels.failures
+    cached = tokens.cached / max(tokens.prompt, 1)
+    write(f"{tokens.prompt} prompt tokens, {cached:.0%} of them from the prefix cache\n")
+    for kind, count in failures.items():
+        write(f"Left out: {count} items, {kind}\n")
+    if output is not None:
+        write(f"Written: {output}\n")
 
 
 @judges_app.command("list")
@@ -314,6 +403,10 @@ def _read_text(name: str) -> str:
     if sys.stdin is None:
         raise InputError("Standard input is closed.", "Redirect a file into it, or name the file.")
     return decode_text(sys.stdin.buffer.read(), _STDIN)
+
+
+def _read_questions(path: Path) -> list[str]:
+    return [line for line in _read_text(str(path)).splitlines() if line.strip()]
 
 
 def _read_run(name: str) -> tuple[Any, Any]:

@@ -6,13 +6,14 @@ nothing of engines.
 
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from offline_summ.judges import Judge
-from offline_summ.schemas import Note, SummarizationResult
+from offline_summ.schemas import ClaimVerdict, Note, QuestionVerdict, SummarizationResult
 
 NOTES: Mapping[Note, str] = {
     "no_claims": "The summary makes no claim that can be checked, so the score is 0.",
@@ -23,6 +24,8 @@ NOTES: Mapping[Note, str] = {
     "repeated_questions_dropped": "The judge asked a question more than once; each counts once.",
     "reasons_truncated": "Some of the judge's reasons were cut; its verdicts were not.",
     "missing_verdicts": "The judge gave no verdict on some questions; they count as not answered.",
+    "unanswerable_questions_dropped": "Questions that the source itself does not answer were dropped.",
+    "uncalibrated": "No calibration fits this judge and these prompts: the threshold is 0.5.",
 }
 
 
@@ -56,10 +59,11 @@ def result_view(result: SummarizationResult) -> RenderableType:
     parts: list[RenderableType] = [heading]
     step1, step2 = result.preprocess_step_result, result.analyze_step_result
     if step1.alignment:
-        parts += ["", _verdicts("Claim of the summary", "supported", _claim_rows(result))]
+        claims = [_Row(c.claim, c.supported, c) for c in step1.alignment]
+        parts += ["", _verdicts("Claim of the summary", "supported", claims)]
     if step2.coverage:
-        rows = [(q.question, q.answered, q.reason) for q in step2.coverage]
-        parts += ["", _verdicts("Question from the source", "answered", rows)]
+        questions = [_Row(q.question, q.answered, q) for q in step2.coverage]
+        parts += ["", _verdicts("Question about the source", "answered", questions)]
     if result.reason:
         parts += ["", Text(visible(result.reason))]
     parts += [Text(f"Note: {NOTES[note]}", style="yellow") for note in result.notes]
@@ -119,6 +123,9 @@ def judge_view(judge: Judge, ready: bool) -> RenderableType:
 
 def _score_line(result: SummarizationResult) -> str:
     line = f"{result.score:.2f} of {result.scale:g}"
+    if result.score_interval is not None and result.score_interval[0] < result.score_interval[1]:
+        low, high = result.score_interval
+        line += f", {low:.2f} to {high:.2f} as unsure verdicts (?) fall"
     if result.axes != "both":
         return f"{line} ({result.axes} alone)"
     if result.deciding_axis != "none":
@@ -140,25 +147,51 @@ def _coverage_counts(result: SummarizationResult) -> tuple[int, int, str]:
     return sum(verdicts), len(verdicts), "questions answered"
 
 
-def _claim_rows(result: SummarizationResult) -> list[tuple[str, bool, str | None]]:
-    return [(c.claim, c.supported, c.reason) for c in result.preprocess_step_result.alignment]
+@dataclass(frozen=True)
+class _Row:
+    text: str
+    yes: bool
+    verdict: ClaimVerdict | QuestionVerdict
 
 
-def _verdicts(title: str, word: str, rows: Sequence[tuple[str, bool, str | None]]) -> Table:
+def _verdicts(title: str, word: str, rows: Sequence[_Row]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    probable = any(row.verdict.probability is not None for row in rows)
+    explained = any(row.verdict.reason is not None for row in rows)
     table.add_column(word, no_wrap=True)
+    if probable:
+        table.add_column("P", no_wrap=True)
     table.add_column(title, ratio=1, overflow="fold")
-    table.add_column("Reason", ratio=1, overflow="fold")
-    for text, verdict, reason in rows:
-        mark = Text("yes", style="green") if verdict else Text("no", style="bold red")
-        table.add_row(mark, Text(visible(text)), Text(visible(reason or ""), style="dim"))
+    if explained:
+        table.add_column("Reason", ratio=1, overflow="fold")
+    for row in rows:
+        verdict = row.verdict
+        mark = Text("yes", style="green") if row.yes else Text("no", style="bold red")
+        if verdict.unsure:
+            mark.append(" ?", style="yellow")
+        cells = [mark]
+        if probable:
+            cells.append(Text("" if verdict.probability is None else f"{verdict.probability:.2f}"))
+        cells.append(Text(visible(row.text)))
+        if explained:
+            cells.append(_reason(verdict))
+        table.add_row(*cells)
     return table
+
+
+def _reason(verdict: ClaimVerdict | QuestionVerdict) -> Text:
+    shown = Text(visible(verdict.reason or ""), style="dim")
+    for evidence in verdict.evidence or ():
+        shown.append(f" “{visible(evidence.quote)}”", style="italic")
+    return shown
 
 
 def _run_line(result: SummarizationResult) -> str:
     run = result.run
+    calibrated = f", calibration {visible(run.calibration.name)}" if run.calibration else ""
     return (
-        f"judge {run.judge}, protocol {run.protocol}, language {run.language}, {run.calls} calls, "
+        f"judge {run.judge}, protocol {run.protocol}{calibrated}, language {run.language}, "
+        f"{run.calls} calls, "
         f"{run.tokens.prompt} + {run.tokens.generated} tokens ({run.tokens.cached} cached), "
         f"{run.seconds:.1f} s"
     )

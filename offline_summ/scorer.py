@@ -5,24 +5,20 @@ files and the command line.
 """
 
 import asyncio
-import atexit
-import threading
 import time
 import unicodedata
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from offline_summ import messages
 from offline_summ.calibration import Axis, Calibration, load_calibration, shipped_calibration
 from offline_summ.engines.base import SEED, Engine, Reply
-from offline_summ.engines.choice import INTERRUPT_TIMEOUT_S, engine_of, judge_of, shut_down
+from offline_summ.engines.choice import engine_of, judge_of
 from offline_summ.errors import ExampleError, OfflineSummError, UsageError
 from offline_summ.judges import GrammarBackend, Judge
-from offline_summ.loop import LoopThread
 from offline_summ.options import SummarizationOptions, checked_questions
 from offline_summ.prompts import PromptLibrary, PromptSet, load_prompts
 from offline_summ.protocols import itemized, joint, reason
@@ -41,12 +37,10 @@ from offline_summ.schemas import (
     SummarizationResult,
     UsedCalibration,
 )
+from offline_summ.session import Session
 from offline_summ.weights import default_home, ignore_progress
-from offline_summ.weights_files import OnProgress, Progress
+from offline_summ.weights_files import OnProgress
 
-T = TypeVar("T")
-
-_CLOSE_TIMEOUT_S = 10.0
 # No tokenizer packs more characters of prose into a token on average; far longer texts need no counting.
 _MAX_CHARACTERS_PER_TOKEN = 50
 
@@ -102,16 +96,8 @@ class SummarizationScorer:
         _refuse_what_would_be_ignored(self._options, self._protocol)
         self._calibration = _given_calibration(self._options.calibration)
         self._drawn = Memo[itemized.DrawnQuestions]()
-        self._engine: Engine = engine_of(judge, grammar_backend, home or default_home(), on_progress)
-        self._on_progress = on_progress
-        self._started = False
-        self._start_lock = asyncio.Lock()
-        self._loop = LoopThread()
-        self._close_lock = threading.Lock()
-        # Stops the judge at the end of the program for those who forget to.
-        self._finalizer = weakref.finalize(
-            self, shut_down, self._loop, self._engine, self._close_lock, _CLOSE_TIMEOUT_S
-        )
+        engine = engine_of(judge, grammar_backend, home or default_home(), on_progress)
+        self._session = Session(engine, on_progress)
 
     @property
     def options(self) -> SummarizationOptions:
@@ -125,7 +111,7 @@ class SummarizationScorer:
             WeightsError: its weights are not on this machine, or not what they should be.
             JudgeError: it cannot be loaded.
         """
-        self._loop.run(self._start())
+        self._session.run(self._start())
 
     def score(
         self,
@@ -150,7 +136,7 @@ class SummarizationScorer:
             UsageError: the questions are no texts, too many, or asked for without coverage.
             JudgeError: the judge cannot be loaded.
         """
-        return self._loop.run(self._score_text(source, summary, id, questions))
+        return self._session.run(self._score_text(source, summary, id, questions))
 
     async def ascore(
         self,
@@ -161,7 +147,7 @@ class SummarizationScorer:
         questions: Sequence[str] | None = None,
     ) -> SummarizationResult:
         """Asynchronous form of `score`."""
-        return await self._loop.run_from_loop(self._score_text(source, summary, id, questions))
+        return await self._session.run_from_loop(self._score_text(source, summary, id, questions))
 
     def run(
         self, input: Any, output: Any, *, id: str | None = None, questions: Sequence[str] | None = None
@@ -182,22 +168,17 @@ class SummarizationScorer:
                 no texts, too many, or asked for without coverage.
             JudgeError: the judge cannot be loaded.
         """
-        return self._loop.run(self._score_run(input, output, id, questions))
+        return self._session.run(self._score_run(input, output, id, questions))
 
     async def arun(
         self, input: Any, output: Any, *, id: str | None = None, questions: Sequence[str] | None = None
     ) -> SummarizationResult:
         """Asynchronous form of `run`."""
-        return await self._loop.run_from_loop(self._score_run(input, output, id, questions))
+        return await self._session.run_from_loop(self._score_run(input, output, id, questions))
 
     def close(self) -> None:
         """Stop the judge. A later score loads it again."""
-        self._close(_CLOSE_TIMEOUT_S)
-
-    def _close(self, timeout: float) -> None:
-        self._started = False
-        atexit.unregister(self._finalizer)
-        shut_down(self._loop, self._engine, self._close_lock, timeout)
+        self._session.close()
 
     def __enter__(self) -> "SummarizationScorer":
         """Return the scorer."""
@@ -205,8 +186,7 @@ class SummarizationScorer:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop the judge; at once if the program is being interrupted."""
-        interrupted = kind is not None and not issubclass(kind, Exception)
-        self._close(INTERRUPT_TIMEOUT_S if interrupted else _CLOSE_TIMEOUT_S)
+        self._session.close(interrupted=kind is not None and not issubclass(kind, Exception))
 
     async def __aenter__(self) -> "SummarizationScorer":
         """Return the scorer."""
@@ -217,18 +197,11 @@ class SummarizationScorer:
         await asyncio.to_thread(self.close)
 
     async def _start(self) -> None:
-        async with self._start_lock:
-            if not self._started:
-                self._on_progress(Progress(f"loading judge {self._engine.record.judge!r}", 0, None, None))
-                await self._engine.start()
-                self._choose_calibration()
-                # Registered after the engine's own imports, so that it runs before theirs: the exit handler
-                # of multiprocessing waits for the engine's processes.
-                atexit.register(self._finalizer)
-                self._on_progress(Progress("preparing grammars", 0, None, None))
-                await self._engine.warm_up(self._replies())
-                self._started = True
-                self._on_progress(Progress("scoring", 0, None, None))
+        def replies() -> Sequence[Reply]:
+            self._choose_calibration()
+            return self._replies()
+
+        await self._session.start(replies, "scoring")
 
     def _replies(self) -> Sequence[Reply]:
         options = self._options
@@ -253,7 +226,7 @@ class SummarizationScorer:
         """Refuse a calibration that does not hold here; look for a shipped one if none was given."""
         if self._protocol == "joint" or self._options.calibration == "none":
             return
-        weights = self._engine.record.weights_sha256
+        weights = self._session.engine.record.weights_sha256
         prompts = {language: p.digest("itemized") for language, p in self._prompts.languages.items()}
         if self._calibration is not None:
             if self._options.language is not None:
@@ -265,7 +238,7 @@ class SummarizationScorer:
                 origin=self._calibration[0],
             )
             return
-        shipped = shipped_calibration(self._engine.record.judge)
+        shipped = shipped_calibration(self._session.engine.record.judge)
         if shipped is not None and not shipped.difference(
             weights_sha256=weights, protocol=self._protocol, prompts_sha256=prompts, origin=""
         ):
@@ -291,12 +264,12 @@ class SummarizationScorer:
         return await self._score(_example(id, joined, messages.text_of(summary)), questions)
 
     async def _score(self, example: Example, questions: Sequence[str] | None) -> SummarizationResult:
-        options, dialogue, started = self._options, Dialogue(self._engine), time.monotonic()
+        options, dialogue, started = self._options, Dialogue(self._session.engine), time.monotonic()
         prompts = self._prompts.choose(options.language, example.source)
         asked = self._questions(questions)
         outcome: _Outcome | Failure
         try:
-            _check(example, self._engine.context_length)
+            _check(example, self._session.engine.context_length)
             await self._start()
             started = time.monotonic()
             async with asyncio.timeout(options.timeout) as limit:
@@ -378,7 +351,7 @@ class SummarizationScorer:
         return _Outcome(judgement, tuple(dict.fromkeys(notes)), worded)
 
     def _record(self, dialogue: Dialogue, prompts: PromptSet, seconds: float) -> RunRecord:
-        engine = self._engine.record
+        engine = self._session.engine.record
         return RunRecord(
             judge=engine.judge,
             weights_sha256=engine.weights_sha256,

@@ -67,6 +67,8 @@ ROOMS = (
     "protocols.joint",
     "protocols.itemized",
     "protocols.reason",
+    "session",
+    "calibrator",
     "scorer",
     "render",
     "calibration_view",

@@ -151,7 +151,8 @@ def test_the_same_weights_protocol_and_prompts_are_accepted(calibration):
     [
         (
             {"weights_sha256": "b" * 64},
-            "Calibration 'c.json' was fitted with weights aaaaaaaaaaaa, but those of the judge are bbbbbbbbbbbb.",
+            "Calibration 'c.json' was fitted with weights aaaaaaaaaaaa, but those of the judge are "
+            "bbbbbbbbbbbb.",
         ),
         (
             {"weights_sha256": None},

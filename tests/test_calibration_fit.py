@@ -21,7 +21,7 @@ from offline_summ.calibration_view import calibration_view
 from offline_summ.errors import UsageError
 
 
-def simulated(documents, *, language="en", slope=3.0, shift=2.0, items=5, seed=1):
+def simulated(documents, *, language="en", slope=3.0, shift=4.0, items=5, seed=1):
     """Items of a judge whose log odds are `slope` times the right ones plus `shift`."""
     source = random.Random(seed)
     judged = []
@@ -58,7 +58,7 @@ def scale(over_confident):
 
 def test_a_fit_finds_the_line_that_undoes_the_judge(scale):
     assert scale.slope == pytest.approx(1 / 3, abs=0.05)
-    assert scale.intercept == pytest.approx(-2 / 3, abs=0.15)
+    assert scale.intercept == pytest.approx(-4 / 3, abs=0.15)
 
 
 def test_the_threshold_is_near_the_share_of_positives(scale):
@@ -101,15 +101,12 @@ def test_fitting_twice_gives_the_same(over_confident, scale):
     assert fit_scale(over_confident) == scale
 
 
-def test_figures_after_do_not_come_from_the_fit_to_the_same_documents():
-    source = random.Random(3)
-    noise = judged_as([source.random() for _ in range(60)], [n % 2 == 0 for n in range(60)])
-    upward = noise if auc_of(noise) > 0.5 else [replace(item, raw=1 - item.raw) for item in noise]
-    assert fit_scale(upward).after.balanced_accuracy.value < 0.6
-
-
-def auc_of(judged):
-    return auc(np.array([item.label for item in judged]), np.array([item.raw for item in judged]))
+def test_figures_after_come_from_fits_that_did_not_see_the_document():
+    easy = [Judged("easy", "en", raw, raw > 0.5) for raw in [0.1, 0.9] * 5]
+    hard = [Judged("hard", "en", raw, raw > 0.7) for raw in [0.6, 0.9] * 5]
+    scale = fit_scale(easy + hard)
+    assert [scale.decide(raw).yes for raw in (0.1, 0.6, 0.9)] == [False, False, True]
+    assert scale.after.balanced_accuracy.value == 0.75  # fitted to the easy document alone, 0.6 is a yes
 
 
 def test_labels_that_a_threshold_separates_are_fitted_with_a_finite_slope():
@@ -282,7 +279,7 @@ def test_a_calibration_is_shown_in_eighty_columns(scale):
         "judge qwen3-8b, protocol itemized",
         "",
         "Alignment, all languages",
-        "1000 items of 200 documents, 62% supported",
+        "1000 items of 200 documents, 62 % supported",
         "threshold 0.63, which is a raw probability of 0.63",
         "        balanced accuracy  AUC                ECE",
         "before  0.71 [0.66, 0.76]  0.71 [0.66, 0.76]  0.71 [0.66, 0.76]",

@@ -519,7 +519,7 @@ class TestUse:
 
     def test_a_grammar_backend_replaces_that_of_the_judge(self):
         with SummarizationScorer("smollm2-135m", grammar_backend="xgrammar") as scorer:
-            assert scorer._engine.record.grammar_backend == "xgrammar"
+            assert scorer._session.engine.record.grammar_backend == "xgrammar"
 
     @pytest.mark.parametrize("wrong", [5, "\ud800"])
     def test_an_id_that_cannot_be_written_is_refused(self, wrong):
