@@ -53,12 +53,19 @@ def _exact(quote: str, text: str) -> tuple[int, int] | None:
 
 
 def _similar(quote: str, text: str) -> tuple[int, int] | None:
+    from rapidfuzz.distance import Indel
     from rapidfuzz.fuzz import partial_ratio_alignment
 
     if len(quote) > len(text):
         return None
     found = partial_ratio_alignment(quote, text, score_cutoff=MIN_RATIO)
-    return _whole_words(text, found.dest_start, found.dest_end) if found else None
+    if found is None:
+        return None
+    # The window is as long as the quotation: what of it nothing was quoted from goes.
+    window = text[found.dest_start : found.dest_end]
+    quoted = Indel.editops(quote, window).as_matching_blocks()
+    start, last = quoted[0].b, quoted[-2]
+    return _whole_words(text, found.dest_start + start, found.dest_start + last.b + last.size)
 
 
 def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:

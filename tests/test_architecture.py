@@ -55,6 +55,7 @@ ROOMS = (
     "engines.chat",
     "engines.lifeline",
     "engines.grammar_backends",
+    "engines.verdict_words",
     "engines.vllm_files",
     "engines.vllm_process",
     "engines.vllm",

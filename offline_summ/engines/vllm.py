@@ -9,10 +9,9 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-import math
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from offline_summ.engines.grammar_backends import (
     compile_failure,
 )
 from offline_summ.engines.lifeline import children_tied
+from offline_summ.engines.verdict_words import word_probabilities
 from offline_summ.engines.vllm_files import empty_generation_config, end_of_text_ids, kv_cache_bytes
 from offline_summ.engines.vllm_process import (
     cause_of,
@@ -42,6 +42,8 @@ from offline_summ.weights import PreparedJudge
 
 _SHUTDOWN_TIMEOUT_S = 3.0
 _FINISHED = ("stop", "length", "repetition")
+_MAX_LOGPROBS = 64
+_CPU_BLOCK = 32
 _NEVER = -100.0  # the lowest bias that vLLM takes
 # Four times the same 4 to 128 tokens in a row: a sentence that the judge cannot leave, or a word of it.
 _LOOP = {"min_pattern_size": 4, "max_pattern_size": 128, "min_count": 4}
@@ -183,12 +185,14 @@ class VLLMEngine:
             "structured_outputs_config": {"backend": self._backend},
             "generation_config": str(generation),
             "logprobs_mode": "processed_logprobs",
-            "max_logprobs": 64,
+            "max_logprobs": _MAX_LOGPROBS,
             "disable_log_stats": True,
         }
         if not has_gpu:
             # Compiling for the CPU makes loading three times longer and decoding no faster.
             arguments["enforce_eager"] = True
+            # The default of 128 leaves up to 127 tokens of a shared text to be computed for every call.
+            arguments["block_size"] = _CPU_BLOCK
             arguments.update(few_cores)
             arguments["kv_cache_memory_bytes"] = kv_cache_bytes(folder, judge.context_length)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **judge.engine}))
@@ -234,27 +238,37 @@ class VLLMEngine:
                 thoughts, thought_tokens = await self._think(llm, encoder, request, chat, room)
             chat = _with_thoughts(chat, self._judge.thinking, thoughts)
         ids = encoder.encode([*chat, Segment(request.begun, plain=True)] if request.begun else chat)
-        prefixes = sum(map(len, request.verdict_words))
-        parameters = self._parameters(
-            max_tokens=min(self._room(request, len(ids)), request.reply.max_tokens),
-            reply=request.reply,
-            temperature=request.temperature,
-            seed=request.seed,
-            logprobs=min(prefixes, 64) if request.verdict_words else None,
-        )
+        parameters = self._decoding(request, self._room(request, len(ids)))
         output = await self._output(llm, ids, parameters, f"in step {request.step!r}")
         reply = output.outputs[0]
         cut = reply.finish_reason != "stop"
+        # The token limit may fall inside a character.
+        text = reply.text.rstrip("\ufffd") if cut else reply.text
+        probabilities = None
+        if request.verdict_words:
+            probabilities = word_probabilities(reply.logprobs, request.verdict_words)
+            text = max(probabilities, key=probabilities.__getitem__)
         return Completion(
-            # The token limit may fall inside a character.
-            text=reply.text.rstrip("\ufffd") if cut else reply.text,
-            finish_reason=reply.finish_reason,
+            text=text,
+            finish_reason="stop" if request.verdict_words else reply.finish_reason,
             prompt_tokens=len(ids),
             cached_tokens=output.num_cached_tokens or 0,
             generated_tokens=thought_tokens + len(reply.token_ids),
             thoughts=thoughts,
             thought_tokens=thought_tokens,
-            probabilities=_word_probabilities(reply.logprobs, request.verdict_words),
+            probabilities=probabilities,
+        )
+
+    def _decoding(self, request: Request, room: int) -> Any:
+        if request.verdict_words:
+            # The first token tells the words apart.
+            logprobs = min(sum(map(len, request.verdict_words)), _MAX_LOGPROBS)
+            return self._parameters(max_tokens=1, reply=request.reply, temperature=0.0, logprobs=logprobs)
+        return self._parameters(
+            max_tokens=min(room, request.reply.max_tokens),
+            reply=request.reply,
+            temperature=request.temperature,
+            seed=request.seed,
         )
 
     async def _think(
@@ -370,23 +384,6 @@ def _with_thoughts(chat: Sequence[Segment], thinking: Thinking, thoughts: str | 
     if thoughts is None:
         return segments
     return [*segments, Segment(thoughts, plain=True), Segment(thinking.end, plain=False)]
-
-
-def _word_probabilities(logprobs: Any, words: tuple[str, ...]) -> Mapping[str, float] | None:
-    """Return the probability of each word from its first token, renormalised over the words.
-
-    The grammar leaves only prefixes of the words, and the mass on a prefix ("Y", "Ye") belongs to its word.
-    """
-    if not words:
-        return None
-    mass = dict.fromkeys(words, 0.0)
-    for entry in logprobs[0].values():
-        piece = (entry.decoded_token or "").strip()
-        matching = [word for word in words if piece and word.startswith(piece)]
-        if len(matching) == 1 and math.isfinite(entry.logprob):
-            mass[matching[0]] += math.exp(entry.logprob)
-    total = sum(mass.values())
-    return {word: value / total for word, value in mass.items()} if total else None
 
 
 def _installed_versions() -> dict[str, str]:
