@@ -20,7 +20,7 @@ from offline_summ.judges import Judge
 from offline_summ.labelled import LabelledItem
 from offline_summ.prompts import PromptLibrary, PromptSet, load_prompts
 from offline_summ.protocols import itemized
-from offline_summ.protocols.dialogue import Dialogue
+from offline_summ.protocols.dialogue import Dialogue, together
 from offline_summ.schemas import Tokens
 from offline_summ.session import Session
 from offline_summ.weights import default_home, ignore_progress
@@ -89,7 +89,7 @@ def calibrate_judge(
         on_progress(Progress("judging labelled items", done, total, None))
 
     async def work() -> JudgedLabels:
-        words = {each.verdict_words for each in library.languages.values()}
+        words = {p.verdict_words(task) for p in library.languages.values() for task in ("claim", "question")}
         await session.start(lambda: [decision_grammar(each) for each in sorted(words)], "judging")
         return await judge_labels(engine, library, items, on_judged)
 
@@ -142,9 +142,7 @@ async def judge_labels(
         return item.axis, item.document, item.source if item.axis == "alignment" else item.summary
 
     groups = [list(group) for _, group in groupby(sorted(range(len(items)), key=text_of), key=text_of)]
-    async with asyncio.TaskGroup() as tasks:
-        for group in groups:
-            tasks.create_task(judge(group))
+    await together(*map(judge, groups))
     judged.sort(key=lambda each: each[0])
     axes: tuple[Axis, ...] = ("alignment", "coverage")
     by_axis = {axis: [entry for _, its, entry in judged if its == axis] for axis in axes}

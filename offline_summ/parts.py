@@ -1,4 +1,4 @@
-"""Cuts a text into parts of about equal length, at the ends of paragraphs and sentences.
+"""Cuts a text into sentences, and into parts of about equal length at the ends of sentences.
 
 Knows nothing of judges.
 """
@@ -9,6 +9,14 @@ import re
 _SENTENCE = re.compile(r".*?(?:[.!?…][\"'”’)\]]*(?=\s)|[。！？][」』”]*|\n|\Z)\s*", re.DOTALL)
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _CJK_CHARACTERS_PER_WORD = 2
+_LONGEST_SENTENCE = 400
+_PIECE = re.compile(rf".{{1,{_LONGEST_SENTENCE}}}(?:\s|\Z)|.{{{_LONGEST_SENTENCE}}}", re.DOTALL)
+
+
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences and lines of `text` without outer white space; overlong ones in pieces."""
+    found = (sentence.strip() for sentence in _SENTENCE.findall(text))
+    return [piece.strip() for sentence in found if sentence for piece in _PIECE.findall(sentence)]
 
 
 def parts_of(text: str, *, words: int, at_most: int) -> list[str]:

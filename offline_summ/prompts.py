@@ -48,8 +48,8 @@ _SLOTS: Mapping[str, Mapping[str, _Block]] = {
         "question": _block("question", "passages"),
         "claim_reason": _block("claim opening", "supported"),
         "question_reason": _block("question opening", "answered"),
-        "yes": _block(),
-        "no": _block(),
+        "claim_words": _block(),
+        "question_words": _block(),
         "supported": _block(),
         "unsupported": _block(),
         "answered": _block(),
@@ -59,7 +59,7 @@ _SLOTS: Mapping[str, Mapping[str, _Block]] = {
     "reason": {"text": _block("score", f"{_FIGURES} quoted")},
 }
 _FURTHER_WORDING = re.compile(r"(claim|question)_[2-9]")
-_PHRASES = ("yes", "no", "supported", "unsupported", "answered", "unanswered")
+_PHRASES = ("claim_words", "question_words", "supported", "unsupported", "answered", "unanswered")
 _PHRASE = re.compile(r'[^\W_](?:[^"\\\x00-\x1f]*[^"\\\s])?')
 
 # Texts come from strangers. These names stand between angle brackets in the prompts.
@@ -121,12 +121,13 @@ class PromptSet:
             re.IGNORECASE,
         )
 
-        self.verdict_words = self.phrase("yes"), self.phrase("no")
-        if self.verdict_words[0][0] == self.verdict_words[1][0]:
-            raise UsageError(
-                f"The words {self.verdict_words!r} of prompt {origins.get('itemized')!r} begin alike.",
-                "Choose words that differ in their first character.",
-            )
+        for task in ("claim", "question"):
+            words = self.verdict_words(task)
+            if len(words) < 2 or len({word[:1] for word in words}) < len(words):
+                raise UsageError(
+                    f"Prompt {origins.get('itemized')!r} offers {', '.join(words)!r} to decide a {task}.",
+                    "Give two or more words, separated by commas, that differ in their first character.",
+                )
 
     def _check(self, name: str, slot: Mapping[str, _Block], content: str, origin: str) -> None:
         fix = "Compare it with the prompt that is shipped."
@@ -180,8 +181,12 @@ class PromptSet:
         )
 
     def phrase(self, block: str) -> str:
-        """Return a fixed phrase of `itemized`, such as the word for yes."""
+        """Return a fixed phrase of `itemized`, such as the opening of a reason."""
         return self._render_block("itemized", block, {}).strip()
+
+    def verdict_words(self, task: str) -> tuple[str, ...]:
+        """Return the words among which a judge decides a task; the first one is the positive verdict."""
+        return tuple(word.strip() for word in self.phrase(f"{task}_words").split(","))
 
     def render_task(self, task: str, text: str, **variables: Any) -> Prompt:
         """Render a call of `itemized`: the shared system prompt and text, and one task.

@@ -30,6 +30,7 @@ ROOMS = (
     "resources",
     "errors",
     "parts",
+    "nearest",
     "loop",
     "airgap",
     "scoring",

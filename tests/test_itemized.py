@@ -20,6 +20,11 @@ QUESTIONS = {"Did the mill open in 1912?": 0.1, "Did Anna Berg run the mill?": 0
 LANGUAGES = ("en", "ja", "zh")
 
 
+def odds(request, probability):
+    yes, *others = request.verdict_words
+    return {yes: probability, **dict.fromkeys(others, (1 - probability) / len(others))}
+
+
 def scored(engine, source=SOURCE, summary=SUMMARY, questions=None, **options):
     options = SummarizationOptions(protocol="itemized", **options)
     with SummarizationScorer(engine, options) as scorer:
@@ -76,15 +81,13 @@ def test_several_wordings_are_averaged_as_log_odds(tmp_path):
     def script(request):
         if request.verdict_words and request.step == "source_judgement":
             p = 0.9 if "OTHER" in request.messages[-1].content else 0.6
-            return Completion(
-                text="Yes", probabilities=dict(zip(request.verdict_words, (p, 1 - p), strict=True))
-            )
+            return Completion(text="Yes", probabilities=odds(request, p))
         return json.dumps({"claims": ["One claim."]})
 
     result = scored(ScriptedEngine(script), axes="alignment", reasons="none", prompts=tmp_path)
-    odds = (math.log(0.9 / 0.1) + math.log(0.6 / 0.4)) / 2
+    expected = (math.log(0.9 / 0.1) + math.log(0.6 / 0.4)) / 2
     (claim,) = result.preprocess_step_result.alignment
-    assert claim.probability == pytest.approx(1 / (1 + math.exp(-odds)))
+    assert claim.probability == pytest.approx(1 / (1 + math.exp(-expected)))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -209,9 +212,7 @@ def drawing(questions, unanswerable=()):
         shown = request.messages[-1].content
         if request.verdict_words:
             p = 0.1 if any(q in shown for q in unanswerable) and request.step == "questions" else 0.9
-            return Completion(
-                text="", probabilities=dict(zip(request.verdict_words, (p, 1 - p), strict=True))
-            )
+            return Completion(text="", probabilities=odds(request, p))
         return json.dumps({"questions": list(questions)})
 
     return ScriptedEngine(script)
@@ -241,9 +242,7 @@ def test_questions_are_drawn_from_every_part_of_a_long_source_and_thinned_evenly
 
     def script(request):
         if request.verdict_words:
-            return Completion(
-                text="", probabilities=dict(zip(request.verdict_words, (0.9, 0.1), strict=True))
-            )
+            return Completion(text="", probabilities=odds(request, 0.9))
         part = request.messages[-1].content.split("<part>")[1].split("</part>")[0].strip()
         parts.append(part)
         return json.dumps({"questions": [f"Is {name} {part[:20]}?" for name in ("alpha", "beta", "gamma")]})
@@ -280,9 +279,7 @@ def test_an_engine_without_probabilities_is_refused_by_name():
 def test_no_claims_and_no_answerable_question_are_scored_0_and_said():
     def script(request):
         if request.verdict_words:
-            return Completion(
-                text="", probabilities=dict(zip(request.verdict_words, (0.2, 0.8), strict=True))
-            )
+            return Completion(text="", probabilities=odds(request, 0.2))
         return '{"claims":[]}' if request.step == "claims" else '{"questions":["Is it?"]}'
 
     result = scored(ScriptedEngine(script))

@@ -4,7 +4,14 @@ from pathlib import Path
 import pytest
 
 from offline_summ.errors import UsageError
-from offline_summ.grammar import coverage_grammar, judgement_grammar, reason_grammar
+from offline_summ.grammar import (
+    claims_grammar,
+    coverage_grammar,
+    explanation_grammar,
+    judgement_grammar,
+    questions_grammar,
+    reason_grammar,
+)
 from offline_summ.prompts import language_of, load_prompts
 from offline_summ.resources import data_path
 
@@ -19,6 +26,23 @@ FIGURES = {
     "unsupported": ["CLAIM 3"],
     "unanswered": [],
 }
+
+
+def itemized(prompts):
+    def task(name, **variables):
+        return prompts.render_task(name, "TEXT", **variables)
+
+    yield "claims", task("claims", max_claims=8)
+    yield "questions", task("questions", max_questions=7, part=None)
+    yield "questions of a part", task("questions", max_questions=7, part="PART")
+    for item in ("claim", "question"):
+        for wording in prompts.wordings(item):
+            for passages in (None, "PASSAGES"):
+                yield wording, task(wording, passages=passages, **{item: "ITEM"})
+    for item, verdict in (("claim", "supported"), ("question", "answered")):
+        for yes in (True, False):
+            variables = {item: "ITEM", verdict: yes, "opening": "OPENING"}
+            yield f"{item}_reason, {yes}", task(f"{item}_reason", **variables)
 
 
 def rendered(language):
@@ -41,6 +65,7 @@ def rendered(language):
     questions = [{"id": "q1", "text": "QUESTION 1"}, {"id": "q2", "text": "QUESTION 2"}]
     calls.append(("joint_coverage", prompts.render("joint_coverage", summary="SUMMARY", questions=questions)))
     calls.append(("worded_reason", prompts.render("worded_reason", **FIGURES)))
+    calls += [(f"itemized, {name}", call) for name, call in itemized(prompts)]
     text = "".join(f"### {name}: system\n{p.system}\n### {name}: user\n{p.user}\n" for name, p in calls)
     return text + "### reason\n" + prompts.render_reason(**FIGURES, quoted=3) + "\n"
 
@@ -53,8 +78,13 @@ def test_the_rendered_prompts_are_those_of_the_snapshot(language):
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_forms_shown_to_the_judge_are_read_by_the_grammar(language):
     forms = [line for line in rendered(language).splitlines() if line.startswith("{")]
-    assert len(forms) == 4
-    both, alignment, coverage, answers = forms
+    both, alignment, coverage, answers, claims, questions, of_part, *explained = forms
+    assert claims_grammar(8).parse(claims).claims
+    for form in (questions, of_part):
+        assert questions_grammar(7).parse(form).questions
+    assert len(explained) == 4
+    for form, quotes in zip(explained, (True, False, True, False), strict=True):
+        assert explanation_grammar("OPENING ", quotes=quotes).parse(form).reason
     for axes, form in (("both", both), ("alignment", alignment), ("coverage", coverage)):
         judgement_grammar(axes=axes, max_claims=8, max_questions=10).parse(form)
     assert set(coverage_grammar(2).parse(answers).answers) == {"q1", "q2"}

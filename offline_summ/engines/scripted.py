@@ -143,9 +143,11 @@ def _decision(request: Request, known: Mapping[str, bool | float]) -> Completion
     asked = request.messages[-1].content
     named = [text for text in known if " ".join(text.split()) in asked]
     probability = float(known[max(named, key=lambda text: asked.rfind(text))]) if named else 1.0
-    yes, no = request.verdict_words
+    yes, *others = request.verdict_words
+    rest = (1 - probability) / len(others)
     return Completion(
-        text=yes if probability >= _MIDDLE else no, probabilities={yes: probability, no: 1 - probability}
+        text=yes if probability >= _MIDDLE else others[0],
+        probabilities={yes: probability, **dict.fromkeys(others, rest)},
     )
 
 

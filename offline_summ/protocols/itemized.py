@@ -15,6 +15,7 @@ from typing import Any, Literal
 from offline_summ import grammar
 from offline_summ.calibration import Decision, Scale, logit, sigmoid
 from offline_summ.evidence import locate
+from offline_summ.nearest import NearestPassages
 from offline_summ.options import Reasons
 from offline_summ.parts import parts_of
 from offline_summ.prompts import PromptSet
@@ -33,6 +34,7 @@ _NUMBER = re.compile(r"\d+")
 _SPARE = 1.3
 _WORDS_PER_PART = 250
 _MOST_PARTS = 8
+_PASSAGES = 3
 
 
 @dataclass(frozen=True)
@@ -250,14 +252,15 @@ async def _decide(
     step: Step | None = None,
 ) -> list[Decision]:
     """Decide each item: the log odds of the wordings' verdict words are averaged, then scaled."""
-    wordings = prompts.wordings(kind.task)
-    yes, no = prompts.verdict_words
+    wordings, words = prompts.wordings(kind.task), prompts.verdict_words(kind.task)
+    nearest = NearestPassages(text, count=_PASSAGES)
 
-    async def odds(item: str, wording: str) -> float:
-        asked = prompts.render_task(wording, text, **{kind.task: one_line(prompts.defuse(item))})
-        return logit((await dialogue.decide(step or kind.step, asked, (yes, no)))[yes])
+    async def odds(item: str, passages: str | None, wording: str) -> float:
+        asked = prompts.render_task(wording, text, passages=passages, **{kind.task: item})
+        return logit((await dialogue.decide(step or kind.step, asked, words))[words[0]])
 
-    found = await together(*(odds(item, wording) for item in items for wording in wordings))
+    shown = [one_line(prompts.defuse(item)) for item in items]
+    found = await together(*(odds(item, nearest.of(item), wording) for item in shown for wording in wordings))
     means = [sum(found[i : i + len(wordings)]) / len(wordings) for i in range(0, len(found), len(wordings))]
     return [scale.decide(sigmoid(mean), band=band) for mean in means]
 
@@ -329,7 +332,8 @@ def replies(
                     if yes and reasons == "failing":
                         continue
                     whole.append(grammar.explanation_grammar(f"{each.phrase(block)} ", quotes=yes))
-    decisions = [grammar.decision_grammar(each.verdict_words) for each in prompts]
+    words = {each.verdict_words(kind.task) for each in prompts for kind in kinds}
+    decisions = [grammar.decision_grammar(each) for each in sorted(words)]
     pieces = [piece for each in whole for piece in each.pieces()]
     return tuple({piece.name: piece for piece in (*whole, *decisions, *pieces)}.values())
 
