@@ -95,6 +95,9 @@ class SummarizationScorer:
         self._protocol: Protocol = self._options.protocol or own
         _refuse_what_would_be_ignored(self._options, self._protocol)
         self._calibration = _given_calibration(self._options.calibration)
+        if self._calibration is not None:
+            # The weights are not known yet; what is known is checked before they load.
+            self._check_calibration(self._calibration[1].weights_sha256)
         self._drawn = Memo[itemized.DrawnQuestions]()
         engine = engine_of(judge, grammar_backend, home or default_home(), on_progress)
         self._session = Session(engine, on_progress)
@@ -227,22 +230,29 @@ class SummarizationScorer:
         if self._protocol == "joint" or self._options.calibration == "none":
             return
         weights = self._session.engine.record.weights_sha256
-        prompts = {language: p.digest("itemized") for language, p in self._prompts.languages.items()}
         if self._calibration is not None:
-            if self._options.language is not None:
-                prompts = {self._options.language: prompts[self._options.language]}
-            self._calibration[1].check(
-                weights_sha256=weights,
-                protocol=self._protocol,
-                prompts_sha256=prompts,
-                origin=self._calibration[0],
-            )
+            self._check_calibration(weights)
             return
         shipped = shipped_calibration(self._session.engine.record.judge)
         if shipped is not None and not shipped.difference(
-            weights_sha256=weights, protocol=self._protocol, prompts_sha256=prompts, origin=""
+            weights_sha256=weights, protocol=self._protocol, prompts_sha256=self._prompts_used(), origin=""
         ):
             self._calibration = "shipped", shipped
+
+    def _check_calibration(self, weights_sha256: str | None) -> None:
+        name, calibration = self._calibration or ("", None)
+        if calibration is not None:
+            calibration.check(
+                weights_sha256=weights_sha256,
+                protocol=self._protocol,
+                prompts_sha256=self._prompts_used(),
+                origin=name,
+            )
+
+    def _prompts_used(self) -> dict[str, str]:
+        languages = self._prompts.languages
+        used = [self._options.language] if self._options.language is not None else [*languages]
+        return {language: languages[language].digest("itemized") for language in used}
 
     async def _score_run(
         self, input: Any, output: Any, id: str | None, questions: Sequence[str] | None

@@ -1,9 +1,9 @@
 """Compares ways to decide whether a source supports a sentence, on sentences that people have judged.
 
-For each labelled file (format: README, "Calibrate a judge") one line a method: the protocol `itemized` before and
-after calibration, the share of the sentence's word pairs that the source has, and, with --joint, the verdicts that
-the protocol `joint` writes about the same sentences. Figures after a fit are of documents that it did not see.
-Files with key facts are compared on coverage, without the joint protocol. The last line is JSON.
+For each labelled file (format: README, "Calibrate a judge") one line a method: the protocol `itemized` before
+and after calibration; the share of the sentence's word pairs that the source has; and, with --joint, the
+verdicts that the protocol `joint` writes about the same sentences. Figures after a fit are of documents that
+it did not see. Files with key facts are compared on coverage, without the joint protocol. The last line is JSON.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def judged(items, probabilities):
 
 
 def figures(entries):
-    """AUC, and balanced accuracy at 0.5 and after a fit, with 95 % intervals; None if nothing can be fitted."""
+    """AUC, and balanced accuracy at 0.5 and after a fit, with 95 % intervals; None if there is no fit."""
     from offline_summ.calibration_fit import fit_scale
     from offline_summ.errors import UsageError
 

@@ -43,6 +43,7 @@ def refused(result, code):
     [
         ("root", []),
         ("score", ["score"]),
+        ("calibrate", ["calibrate"]),
         ("judges", ["judges"]),
         ("judges-list", ["judges", "list"]),
         ("judges-show", ["judges", "show"]),
@@ -71,6 +72,38 @@ def test_the_help_imports_no_model_library():
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
     assert "offline_summ.cli" in imported
     assert not imported & {"torch", "vllm", "transformers", "outlines", "numpy", "huggingface_hub"}
+
+
+class TestCalibrate:
+    def test_without_data_it_says_what_is_missing(self):
+        assert "--data is missing" in refused(run("calibrate"), 2)
+
+    def test_a_folder_that_is_not_there_is_named_before_a_judge_loads(self, tmp_path):
+        line = refused(run("calibrate", "--data", "x.jsonl", "-o", tmp_path / "absent" / "c.json"), 2)
+        assert "absent" in line
+
+    def test_a_wrong_line_is_named_by_file_and_number_and_not_quoted(self, tmp_path):
+        data = tmp_path / "labels.jsonl"
+        data.write_text('\n{"source": "SECRET", "summary": "S", "sentences": [{"text": "T"}]}\n')
+        line = refused(run("calibrate", "--data", data), 3)
+        assert "line 2" in line
+        assert "sentences[0].supported" in line
+        assert "SECRET" not in line
+
+    @pytest.mark.parametrize(
+        ("options", "named"),
+        [
+            (["--reasons", "none", "--protocol", "joint"], "reasons is given"),
+            (["--calibration", "absent.json", "--protocol", "itemized"], "absent.json"),
+            (["--questions", "absent.txt"], "absent.txt"),
+            (["--questions", "/dev/null"], "0 questions"),
+            (["--questions", "/dev/null", "--max-questions", "3"], "--max-questions"),
+        ],
+    )
+    def test_options_of_score_that_cannot_be_meant(self, source, options, named):
+        result = run("score", source, source, *options)
+        assert named in refused(result, result.returncode)
+        assert result.returncode in (2, 3)
 
 
 class TestUsage:
