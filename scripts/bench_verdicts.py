@@ -3,7 +3,8 @@
 For each labelled file (format: README, "Calibrate a judge") one line a method: the protocol `itemized` before
 and after calibration; the share of the sentence's word pairs that the source has; and, with --joint, the
 verdicts that the protocol `joint` writes about the same sentences. Figures after a fit are of documents that
-it did not see. Files with key facts are compared on coverage, without the joint protocol. The last line is JSON.
+it did not see. Files with key facts are compared on coverage, without the joint protocol. The last line is
+JSON.
 """
 
 import argparse
@@ -164,15 +165,11 @@ async def measure(engine, prompts, file, arguments):
             "called_supported": round(sum(v is True for v in verdicts) / len(verdicts), 3),
             "failed": sum(v is None for v in verdicts),
         }
-    if arguments.keep:
-        with arguments.keep.open("a", encoding="utf-8") as kept:
-            for entry in entries:
-                line = {"set": file.stem, "document": entry.document, "raw": entry.raw, "label": entry.label}
-                kept.write(json.dumps({**line, "language": entry.language}) + "\n")
-    return found
+    return found, labels
 
 
 async def work(arguments, folder):
+    from offline_summ.calibrator import JudgedLabels
     from offline_summ.engines.vllm import VLLMEngine
     from offline_summ.judges import load_registry
     from offline_summ.prompts import load_prompts
@@ -181,14 +178,31 @@ async def work(arguments, folder):
     judge, prompts = load_registry().get(arguments.judge), load_prompts()
     engine = VLLMEngine(judge, lambda: open_judge(judge, default_home()), log_folder=folder)
     await engine.start()
-    found = {}
+    found, judged = {}, defaultdict(list)
     try:
         for file in arguments.data:
-            found[file.stem] = await measure(engine, prompts, file, arguments)
+            found[file.stem], labels = await measure(engine, prompts, file, arguments)
             show(file.stem, found[file.stem])
+            for axis, entries in labels.judged.items():
+                judged[axis] += entries
     finally:
         await engine.close()
+    if arguments.output:
+        write(arguments.output, JudgedLabels(judged), engine, prompts)
     return found
+
+
+def write(file, labels, engine, prompts):
+    """Fit one calibration to the items of all files."""
+    from rich.console import Console
+
+    from offline_summ.calibration import save_calibration
+    from offline_summ.calibration_view import calibration_view
+    from offline_summ.calibrator import fit
+
+    report = fit(labels, engine, prompts)
+    save_calibration(report.calibration, file)
+    Console(width=100).print(calibration_view(report.calibration, report.curves))
 
 
 def show(name, found):
@@ -220,7 +234,7 @@ def main():
     parser.add_argument("--half", choices=("tune", "held", "all"), default="all", help="documents to use")
     parser.add_argument("--documents", type=int, default=None, metavar="N", help="most documents a file")
     parser.add_argument("--joint", action="store_true", help="ask in the joint protocol as well")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="append each probability, as JSON Lines")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write a calibration over all files")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(asyncio.run(work(arguments, Path(folder)))))

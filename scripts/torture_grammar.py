@@ -103,6 +103,10 @@ def grammars():
         grammar.reason_grammar(),
         grammar.verdict_grammar(reason_first=True),
         grammar.verdict_grammar(reason_first=False),
+        grammar.claims_grammar(4),
+        grammar.questions_grammar(3),
+        grammar.explanation_grammar("Not stated in the source: ", quotes=False),
+        grammar.explanation_grammar("原文にあります：", quotes=True),
     )
 
 

@@ -84,7 +84,7 @@ def test_the_forms_shown_to_the_judge_are_read_by_the_grammar(language):
         assert questions_grammar(7).parse(form).questions
     assert len(explained) == 4
     for form, quotes in zip(explained, (True, False, True, False), strict=True):
-        assert explanation_grammar("OPENING ", quotes=quotes).parse(form).reason
+        assert explanation_grammar("OPENING", quotes=quotes).parse(form).reason
     for axes, form in (("both", both), ("alignment", alignment), ("coverage", coverage)):
         judgement_grammar(axes=axes, max_claims=8, max_questions=10).parse(form)
     assert set(coverage_grammar(2).parse(answers).answers) == {"q1", "q2"}

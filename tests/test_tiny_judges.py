@@ -16,7 +16,12 @@ from offline_summ.engines.base import Message, Request
 from offline_summ.engines.vllm import VLLMEngine
 from offline_summ.engines.vllm_files import end_of_text_ids
 from offline_summ.errors import JudgeError
-from offline_summ.grammar import coverage_grammar, judgement_grammar, verdict_grammar
+from offline_summ.grammar import (
+    coverage_grammar,
+    explanation_grammar,
+    judgement_grammar,
+    verdict_grammar,
+)
 from offline_summ.judges import FolderSource, Judge, Thinking
 from offline_summ.loop import LoopThread
 from offline_summ.prompts import Prompt
@@ -118,6 +123,10 @@ def check_decoding(loaded, spoken):
     answer = loaded.ask(coverage_grammar(3))
     assert set(answer.reply.answers) == {"q1", "q2", "q3"}
     assert loaded.ask(coverage_grammar(3)).text == answer.text
+    for opening in ("Not stated in the source: ", "原文にありません："):
+        explained = loaded.ask(explanation_grammar(opening, quotes=True))
+        assert explained.reply.reason.startswith(opening)
+        assert explained.reply.quote
     choice = loaded.generate(Pattern("(Yes|No)", "yes-or-no"), verdict_words=("Yes", "No"))
     assert choice.text in ("Yes", "No")
     assert sum(choice.probabilities.values()) == pytest.approx(1)

@@ -283,10 +283,10 @@ async def _explain(
     async def explain(item: str, decision: Decision) -> _Explanation:
         if reasons == "none" or (reasons == "failing" and decision.yes):
             return None, None
-        opening = prompts.phrase(kind.openings[decision.yes])
+        opening = _opening(prompts, kind, decision.yes)
         variables: dict[str, Any] = {kind.task: one_line(prompts.defuse(item)), kind.verdict: decision.yes}
-        prompt = prompts.render_task(f"{kind.task}_reason", defused, opening=opening, **variables)
-        form = grammar.explanation_grammar(f"{opening} ", quotes=decision.yes)
+        prompt = prompts.render_task(f"{kind.task}_reason", defused, opening=opening.rstrip(), **variables)
+        form = grammar.explanation_grammar(opening, quotes=decision.yes)
         answer = await dialogue.ask(kind.step, prompt, form)
         cut.update(answer.cut)
         if answer.bounded and is_at_limit(grammar.REASON, answer.reply.reason):
@@ -328,14 +328,18 @@ def replies(
     if reasons != "none":
         for each in prompts:
             for kind in kinds:
-                for yes, block in kind.openings.items():
-                    if yes and reasons == "failing":
-                        continue
-                    whole.append(grammar.explanation_grammar(f"{each.phrase(block)} ", quotes=yes))
+                for yes in (False,) if reasons == "failing" else (False, True):
+                    whole.append(grammar.explanation_grammar(_opening(each, kind, yes), quotes=yes))
     words = {each.verdict_words(kind.task) for each in prompts for kind in kinds}
     decisions = [grammar.decision_grammar(each) for each in sorted(words)]
     pieces = [piece for each in whole for piece in each.pieces()]
     return tuple({piece.name: piece for piece in (*whole, *decisions, *pieces)}.values())
+
+
+def _opening(prompts: PromptSet, kind: _Kind, yes: bool) -> str:
+    """Return the words that a reason begins with, up to where the judge goes on."""
+    phrase = prompts.phrase(kind.openings[yes])
+    return phrase if phrase.endswith("：") else f"{phrase} "
 
 
 def _different(questions: Sequence[str]) -> list[str]:
