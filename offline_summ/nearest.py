@@ -1,19 +1,29 @@
 """Finds the sentences of a text that are nearest to a claim or question.
 
-Goes by shared runs of up to four characters, which needs no tokenizer and works in any script. Knows
-nothing of judges.
+Knows nothing of judges.
 """
 
-from typing import Any
+import math
+import re
+from collections import Counter
+from itertools import pairwise
 
 from offline_summ.parts import sentences_of
 
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]|\w+")
+
 
 class NearestPassages:
-    """The sentences of one text, ready to be searched."""
+    """The sentences of one text, ready to be searched.
+
+    A sentence is as near to an item as the words and word pairs that both have weigh together: log(1 + n / f)
+    each, with n sentences of which f have it. Length is not normalised: a judge reads a long sentence that
+    holds everything more rightly than short ones that resemble the item (docs/experiments.md). Japanese and
+    Chinese characters count as words.
+    """
 
     def __init__(self, text: str, *, count: int) -> None:
-        """Weigh the character runs of each sentence.
+        """Split the text.
 
         Args:
             text: the text.
@@ -21,21 +31,25 @@ class NearestPassages:
         """
         self._count = count
         self._sentences = sentences_of(text)
-        self._weights: Any = None
+        self._terms = [_terms(sentence) for sentence in self._sentences]
+        self._frequencies = Counter(term for terms in self._terms for term in terms)
 
     def of(self, item: str) -> str | None:
-        """Return the sentences nearest to `item` in their order in the text, or None if all would be.
+        """Return the sentences nearest to `item` in the order of the text, or None if all would be.
 
-        Near is the cosine of TF-IDF weights of character runs; of equally near sentences the first.
+        Of equally near sentences the first ones are taken.
         """
         if len(self._sentences) <= self._count:
             return None
-        if self._weights is None:
-            from sklearn.feature_extraction.text import TfidfVectorizer
-
-            vectorizer = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
-            self._weights = vectorizer, vectorizer.fit_transform(self._sentences)
-        vectorizer, weights = self._weights
-        nearness = (weights @ vectorizer.transform([item]).T).toarray()[:, 0]
-        order = sorted(range(len(self._sentences)), key=lambda i: -nearness[i])
+        wanted = _terms(item)
+        order = sorted(range(len(self._sentences)), key=lambda i: -self._nearness(wanted, i))
         return " ".join(" ".join(self._sentences[i].split()) for i in sorted(order[: self._count]))
+
+    def _nearness(self, wanted: frozenset[str | tuple[str, str]], sentence: int) -> float:
+        shared = wanted & self._terms[sentence]
+        return math.fsum(math.log1p(len(self._sentences) / self._frequencies[term]) for term in shared)
+
+
+def _terms(text: str) -> frozenset[str | tuple[str, str]]:
+    words = _WORD.findall(text.casefold())
+    return frozenset((*words, *pairwise(words)))
