@@ -158,7 +158,7 @@ async def measure(engine, prompts, file, arguments):
         "cached_share": round(labels.tokens.cached / labels.tokens.prompt, 3),
         "seconds": round(time.monotonic() - started),
     }
-    if arguments.joint and items[0].axis == "alignment":
+    if file.stem in arguments.joint and items[0].axis == "alignment":
         verdicts = await joint_verdicts(engine, prompts, items)
         found["joint"] = {
             "balanced_accuracy": round(accuracy(items, verdicts), 3),
@@ -233,7 +233,13 @@ def main():
     parser.add_argument("--judge", default="qwen2.5-coder-1.5b", metavar="NAME")
     parser.add_argument("--half", choices=("tune", "held", "all"), default="all", help="documents to use")
     parser.add_argument("--documents", type=int, default=None, metavar="N", help="most documents a file")
-    parser.add_argument("--joint", action="store_true", help="ask in the joint protocol as well")
+    parser.add_argument(
+        "--joint",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a file, less its ending, to ask jointly too",
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write a calibration over all files")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
