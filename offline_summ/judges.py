@@ -28,6 +28,7 @@ from pydantic import (
 from offline_summ.errors import UsageError, WeightsError
 from offline_summ.model_folder import check_model_folder, stated_context
 from offline_summ.resources import data_path
+from offline_summ.schemas import Protocol
 
 MAX_FOLDER_CONTEXT = 32768
 """Tokens of context that a judge given as a folder gets at most; an entry in models.toml may ask for more."""
@@ -229,7 +230,7 @@ class Judge(_Entry):
     chat_template: NonEmpty | None = None
     thinking: Thinking | None = None
     grammar_backend: GrammarBackend | None = None
-    protocol: Literal["joint"] = "joint"
+    protocol: Protocol = "joint"
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
     engine: dict[str, Any] = Field(default_factory=dict)
 

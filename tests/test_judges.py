@@ -135,7 +135,7 @@ class TestFilesOfTheUser:
             (entry().replace("licence", "#"), "judge 'mine': key 'licence' is missing."),
             (
                 entry('protocol = "chat"'),
-                "judge 'mine': key 'protocol': input should be 'joint', got 'chat'.",
+                "judge 'mine': key 'protocol': input should be 'joint' or 'itemized', got 'chat'.",
             ),
             (
                 entry(source='kind = "ftp", path = "m"'),

@@ -299,7 +299,7 @@ def test_the_command_line_prints_the_result_and_nothing_else(home, tmp_path):
     (tmp_path / "summary.txt").write_text("The library moved.")
     command = [sys.executable, "-m", "offline_summ", "score", "source.txt", "summary.txt", "--json"]
     done = subprocess.run(
-        [*command, "--judge", "qwen2.5-coder-1.5b", "--max-questions", "3", "--home", str(home)],
+        [*command, "--protocol", "joint", "--max-questions", "3", "--home", str(home)],
         cwd=tmp_path,
         capture_output=True,
     )
