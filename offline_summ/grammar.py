@@ -324,8 +324,9 @@ def explanation_grammar(opening: str, *, quotes: bool) -> ReplyGrammar[Explanati
 
 @lru_cache(maxsize=16)
 def decision_grammar(words: tuple[str, ...]) -> Piece:
-    """Return the form of a bare decision: one of the words, and nothing else."""
-    return piece((Word(words),))
+    """Return the form of a bare decision: one of the words, in any of its usual cases, and nothing else."""
+    spelled = (s for word in words for s in (word, word.lower(), word.upper(), word.capitalize()))
+    return piece((Word(tuple(dict.fromkeys(spelled))),))
 
 
 def _object_without_repeated_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

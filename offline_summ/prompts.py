@@ -123,7 +123,7 @@ class PromptSet:
 
         for task in ("claim", "question"):
             words = self.verdict_words(task)
-            if len(words) < 2 or len({word[:1] for word in words}) < len(words):
+            if len(words) < 2 or len({word[:1].casefold() for word in words}) < len(words):
                 raise UsageError(
                     f"Prompt {origins.get('itemized')!r} offers {', '.join(words)!r} to decide a {task}.",
                     "Give two or more words, separated by commas, that differ in their first character.",

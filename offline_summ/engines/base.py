@@ -60,8 +60,8 @@ class Request:
         begun: what already stands of the judge's reply; the completion goes on from there.
         thoughts: what the judge thought before `begun`, from the completion that began it.
         verdict_words: if the reply is one of these words and nothing else, the words; the completion then
-            carries their probabilities, and its text is the likelier word. No two of them may begin with the
-            same character.
+            carries their probabilities, and its text is the likelier word. Their case does not
+            matter, and no two of them may begin with the same character.
         temperature: 0 decodes greedily, as a score needs it; more is for tests of the grammars.
         seed: seed of the decoding; None draws from the engine's own.
     """

@@ -15,15 +15,16 @@ _TELLING_MASS = 0.98
 def word_probabilities(logprobs: Any, words: tuple[str, ...]) -> Mapping[str, float]:
     """Return the probability of each word from its first token, renormalised over the words.
 
-    The grammar leaves only prefixes of the words, and the mass on a prefix ("Y", "Ye") belongs to its word.
+    The grammar leaves only prefixes of the words, and the mass on a prefix ("Y", "Ye") belongs to its word,
+    in whatever case it is written.
 
     Raises:
         JudgeError: the judge's tokens cut the words inside a character, so that they cannot be told apart.
     """
     mass = dict.fromkeys(words, 0.0)
     for entry in logprobs[0].values():
-        piece = (entry.decoded_token or "").strip()
-        matching = [word for word in words if piece and word.startswith(piece)]
+        piece = (entry.decoded_token or "").strip().casefold()
+        matching = [word for word in words if piece and word.casefold().startswith(piece)]
         if len(matching) == 1 and math.isfinite(entry.logprob):
             mass[matching[0]] += math.exp(entry.logprob)
     total = sum(mass.values())

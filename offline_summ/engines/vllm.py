@@ -261,8 +261,8 @@ class VLLMEngine:
 
     def _decoding(self, request: Request, room: int) -> Any:
         if request.verdict_words:
-            # The first token tells the words apart.
-            logprobs = min(sum(map(len, request.verdict_words)), _MAX_LOGPROBS)
+            # The first token tells the words apart, in four cases each.
+            logprobs = min(4 * sum(map(len, request.verdict_words)), _MAX_LOGPROBS)
             return self._parameters(max_tokens=1, reply=request.reply, temperature=0.0, logprobs=logprobs)
         return self._parameters(
             max_tokens=min(room, request.reply.max_tokens),
