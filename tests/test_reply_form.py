@@ -10,6 +10,7 @@ from outlines.types.dsl import to_regex
 from offline_summ.grammar import (
     CLAIM,
     coverage_grammar,
+    explanation_grammar,
     judgement_grammar,
     piece,
     reason_grammar,
@@ -233,3 +234,34 @@ def test_texts_can_be_bounded_by_the_grammar():
 def test_a_text_at_its_limit_may_have_been_ended_by_the_grammar():
     assert is_at_limit(CLAIM, "x " * CLAIM.max_characters)
     assert not is_at_limit(CLAIM, "x " * (CLAIM.max_characters - 1))
+
+
+OPENED = explanation_grammar("Not stated: ", quotes=True)
+
+
+def test_a_reason_begins_with_its_opening_under_the_grammar():
+    pattern = re.compile(to_regex(OPENED.output_type()))
+    assert pattern.fullmatch('{"quote":"Anna","reason":"Not stated: she left."}')
+    for reason in ("Stated: she left.", "Not stated: ", "Not stated:  two spaces", "Not stated: ..."):
+        assert not pattern.fullmatch(f'{{"quote":"Anna","reason":"{reason}"}}')
+
+
+def test_a_reason_that_is_cut_in_its_opening_is_written_again():
+    resumption = resume(OPENED.form, '{"quote":"Anna","reason":"Not st')
+    assert resumption.kept == '{"quote":"Anna","reason":'
+    pattern = to_regex(piece(resumption.following).output_type())
+    assert re.fullmatch(pattern, '"Not stated: she left."')
+    assert not re.fullmatch(pattern, '"She left."')
+
+
+def test_a_reason_that_is_cut_after_its_opening_is_closed_there():
+    resumption = resume(OPENED.form, '{"quote":"Anna","reason":"Not stated: she l')
+    assert (resumption.kept, resumption.following) == ('{"quote":"Anna","reason":"Not stated: she l"}', ())
+    assert resumption.cut == {"reasons"}
+
+
+def test_a_quotation_that_is_cut_is_closed_and_the_reason_follows():
+    resumption = resume(OPENED.form, '{"quote":"Anna Be')
+    assert resumption.kept == '{"quote":"Anna Be","reason":'
+    assert resumption.cut == {"quotes"}
+    assert re.fullmatch(to_regex(piece(resumption.following).output_type()), '"Not stated: she left."')
