@@ -96,7 +96,7 @@ class TestCalibrate:
             (["--reasons", "none", "--protocol", "joint"], "reasons is given"),
             (["--calibration", "absent.json", "--protocol", "itemized"], "absent.json"),
             (["--questions", "absent.txt"], "absent.txt"),
-            (["--questions", "/dev/null"], "0 questions"),
+            (["--questions", "-"], "0 questions"),
             (["--questions", "/dev/null", "--max-questions", "3"], "--max-questions"),
         ],
     )

@@ -54,6 +54,7 @@ def test_the_result_has_the_documented_shape():
     assert dump["preprocess_step_result"]["alignment"][0] == {
         "claim": "It rained.",
         "supported": True,
+        "unsure": None,
         "reason": None,
         "probability": None,
         "evidence": [{"in": "source", "start": 0, "end": 5, "quote": "Rain."}],
