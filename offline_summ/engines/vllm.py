@@ -43,7 +43,7 @@ from offline_summ.weights import PreparedJudge
 _SHUTDOWN_TIMEOUT_S = 3.0
 _FINISHED = ("stop", "length", "repetition")
 _MAX_LOGPROBS = 64
-_CPU_BLOCK = 32
+_CPU_BLOCK = 64
 _NEVER = -100.0  # the lowest bias that vLLM takes
 # Four times the same 4 to 128 tokens in a row: a sentence that the judge cannot leave, or a word of it.
 _LOOP = {"min_pattern_size": 4, "max_pattern_size": 128, "min_count": 4}
@@ -191,7 +191,8 @@ class VLLMEngine:
         if not has_gpu:
             # Compiling for the CPU makes loading three times longer and decoding no faster.
             arguments["enforce_eager"] = True
-            # The default of 128 leaves up to 127 tokens of a shared text to be computed for every call.
+            # The default of 128 leaves up to 127 tokens of a shared text to be computed for every call. With
+            # 32, replies from the cache differed from fresh ones (docs/experiments.md).
             arguments["block_size"] = _CPU_BLOCK
             arguments.update(few_cores)
             arguments["kv_cache_memory_bytes"] = kv_cache_bytes(folder, judge.context_length)
