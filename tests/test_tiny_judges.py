@@ -116,14 +116,17 @@ def held(request, tmp_path_factory):
         yield loaded
 
 
-def check_decoding(loaded, spoken):
+OPENINGS = ("Not stated in the source: ", "原文にありません：")
+
+
+def check_decoding(loaded, spoken, openings=OPENINGS):
     loaded.warm_up(coverage_grammar(3), *coverage_grammar(3).pieces())
     completion = loaded.generate(Spoken(spoken))
     assert (completion.text, completion.finish_reason) == (spoken, "stop")
     answer = loaded.ask(coverage_grammar(3))
     assert set(answer.reply.answers) == {"q1", "q2", "q3"}
     assert loaded.ask(coverage_grammar(3)).text == answer.text
-    for opening in ("Not stated in the source: ", "原文にありません："):
+    for opening in openings:
         explained = loaded.ask(explanation_grammar(opening, quotes=True))
         assert explained.reply.reason.startswith(opening)
         assert explained.reply.quote
@@ -146,7 +149,12 @@ def test_byte_fallback_under_every_backend(tmp_path, backend):
 def test_unigram_pieces_get_the_backend_that_can_read_them(tmp_path):
     with Loaded(tmp_path, "unigram") as loaded:
         assert loaded.engine.record.grammar_backend == "outlines"
-        check_decoding(loaded, "It rained.")
+        check_decoding(loaded, "It rained.", OPENINGS[:1])
+        # These pieces hold no Japanese, and no bytes to spell it with.
+        with pytest.raises(JudgeError, match=r"in step 'coverage': the judge's vocabulary lacks characters") as said:
+            loaded.ask(explanation_grammar(OPENINGS[1], quotes=True))
+        assert "regex" not in str(said.value)
+        check_decoding(loaded, "It rained.", OPENINGS[:1])
 
 
 def test_what_is_wrong_with_a_judge_is_said_before_its_weights_are_loaded_and_each_time(tmp_path):

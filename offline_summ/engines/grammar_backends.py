@@ -29,6 +29,7 @@ _CACHE_FILE = "outlines_cache.db"  # the name that vLLM gives it
 _MOST_BYTES = 2 * 2**30
 _COMPILE_FAILED = "Failed to compile grammar"
 _EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$")
+_NOT_IN_VOCABULARY = re.compile(r"incompatible with the regex .* missing tokens", re.DOTALL)
 
 
 def choose_backend(wanted: GrammarBackend | None, tokenizer: Any) -> GrammarBackend:
@@ -148,6 +149,8 @@ def compile_failure(log: Path, start: int) -> str | None:
     failed = [number for number, line in enumerate(lines) if _COMPILE_FAILED in line]
     for line in lines[failed[-1] :] if failed else []:
         found = _EXCEPTION.match(line)
+        if found and _NOT_IN_VOCABULARY.search(found[1]):
+            return "the judge's vocabulary lacks characters that the prompts require in its reply"
         if found:
             return found[1].split(" Pattern: ")[0].rstrip(".")
     return None
