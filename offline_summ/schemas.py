@@ -175,6 +175,7 @@ class RunRecord(_Frozen):
         calibration: what turned probabilities into verdicts; None if nothing did.
         language: language of the prompts.
         engine: name of the engine.
+        dtype: number type that the judge computed in; "auto" is the one of its weights.
         grammar_backend: name of what held the judge to its grammars; None if nothing did.
         versions: versions of the packages that take part in a score.
         seed: seed of the decoding.
@@ -190,6 +191,7 @@ class RunRecord(_Frozen):
     calibration: UsedCalibration | None = None
     language: str
     engine: str
+    dtype: str | None = None
     grammar_backend: str | None = None
     versions: dict[str, str]
     seed: int

@@ -57,6 +57,7 @@ ROOMS = (
     "engines.lifeline",
     "engines.grammar_backends",
     "engines.verdict_words",
+    "engines.cpu",
     "engines.vllm_files",
     "engines.vllm_process",
     "engines.vllm",

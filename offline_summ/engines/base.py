@@ -110,6 +110,7 @@ class EngineRecord:
         judge: name of the judge.
         engine: name of the engine.
         weights_sha256: digest of the judge's weights; None if there are none.
+        dtype: number type that the judge computes in; None if it does not compute, or before it is loaded.
         grammar_backend: name of what holds the judge to its grammars; None if nothing does.
         versions: versions of the engine's packages.
     """
@@ -117,6 +118,7 @@ class EngineRecord:
     judge: str
     engine: str
     weights_sha256: str | None = None
+    dtype: str | None = None
     grammar_backend: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from offline_summ.engines.base import SEED, Completion, EngineRecord, Message, Reply, Request
 from offline_summ.engines.chat import ChatEncoder, Segment
+from offline_summ.engines.cpu import computes_in_16_bits, cpu_arguments, cpu_dtype
 from offline_summ.engines.grammar_backends import (
     GrammarCache,
     barred_tokens,
@@ -26,7 +27,7 @@ from offline_summ.engines.grammar_backends import (
 )
 from offline_summ.engines.lifeline import children_tied
 from offline_summ.engines.verdict_words import word_probabilities
-from offline_summ.engines.vllm_files import empty_generation_config, end_of_text_ids, kv_cache_bytes
+from offline_summ.engines.vllm_files import empty_generation_config, end_of_text_ids
 from offline_summ.engines.vllm_process import (
     cause_of,
     import_error,
@@ -34,7 +35,6 @@ from offline_summ.engines.vllm_process import (
     new_log,
     output_to,
     prepare_environment,
-    use_all_of_few_cores,
 )
 from offline_summ.errors import ExampleError, JudgeError, OfflineSummError, UsageError
 from offline_summ.judges import Judge, Thinking
@@ -43,7 +43,6 @@ from offline_summ.weights import PreparedJudge
 _SHUTDOWN_TIMEOUT_S = 3.0
 _FINISHED = ("stop", "length", "repetition")
 _MAX_LOGPROBS = 64
-_CPU_BLOCK = 64
 _NEVER = -100.0  # the lowest bias that vLLM takes
 # Four times the same 4 to 128 tokens in a row: a sentence that the judge cannot leave, or a word of it.
 _LOOP = {"min_pattern_size": 4, "max_pattern_size": 128, "min_count": 4}
@@ -84,6 +83,7 @@ class VLLMEngine:
         self._grammars = GrammarCache(grammar_folder) if grammar_folder is not None else None
         self._seed = seed
         self._backend = judge.grammar_backend
+        self._dtype: str | None = None
         self._bounded = bounds_texts
         self._llm: Any = None
         self._encoder: ChatEncoder | None = None
@@ -100,6 +100,7 @@ class VLLMEngine:
             judge=self._judge.name,
             engine="vllm",
             weights_sha256=self._prepared.weights_sha256 if self._prepared else None,
+            dtype=self._dtype,
             grammar_backend=self._backend,
             versions=_installed_versions(),
         )
@@ -154,12 +155,16 @@ class VLLMEngine:
         import torch
         from transformers import AutoTokenizer
 
-        has_gpu = torch.cuda.is_available()
-        few_cores = {} if has_gpu else use_all_of_few_cores(os.environ)
+        judge, on_cpu = self._judge, dict[str, Any]()
+        self._dtype = str(judge.engine.get("dtype", judge.dtype))
+        if not torch.cuda.is_available():
+            if "dtype" not in judge.engine:
+                self._dtype = cpu_dtype(judge.dtype, folder, computes_in_16_bits=computes_in_16_bits())
+            # Ahead of the import of vLLM, which reads the environment.
+            on_cpu = cpu_arguments(folder, judge.context_length, self._dtype, os.environ)
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        judge = self._judge
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=judge.trust_remote_code)
         self._encoder = ChatEncoder(tokenizer, judge.chat_template, judge.chat_template_arguments)
         self._backend = choose_backend(judge.grammar_backend, tokenizer)
@@ -177,7 +182,7 @@ class VLLMEngine:
         arguments: dict[str, Any] = {
             "model": str(folder),
             "served_model_name": judge.name,
-            "dtype": judge.dtype,
+            "dtype": self._dtype,
             "max_model_len": judge.context_length,
             "trust_remote_code": judge.trust_remote_code,
             "seed": self._seed,
@@ -188,15 +193,7 @@ class VLLMEngine:
             "max_logprobs": _MAX_LOGPROBS,
             "disable_log_stats": True,
         }
-        if not has_gpu:
-            # Compiling for the CPU makes loading three times longer and decoding no faster.
-            arguments["enforce_eager"] = True
-            # The default of 128 leaves up to 127 tokens of a shared text to be computed for every call. With
-            # 32, replies from the cache differed from fresh ones (docs/experiments.md).
-            arguments["block_size"] = _CPU_BLOCK
-            arguments.update(few_cores)
-            arguments["kv_cache_memory_bytes"] = kv_cache_bytes(folder, judge.context_length)
-        return AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **judge.engine}))
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **on_cpu, **judge.engine}))
 
     async def warm_up(self, replies: Sequence[Reply]) -> None:
         """Compile the grammars of these replies, all at once, by decoding one token under each.

@@ -5,14 +5,11 @@ Imports nothing of vLLM.
 
 import contextlib
 import json
-import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from offline_summ.errors import JudgeError
-
-_GIB = 2**30
 
 
 @contextlib.contextmanager
@@ -38,16 +35,3 @@ def end_of_text_ids(folder: Path) -> list[int]:
         raise JudgeError(f"Cannot read '{file}': it is not JSON.", "Copy it from the model again.") from error
     named = content.get("eos_token_id") if isinstance(content, dict) else None
     return [i for i in (named if isinstance(named, list) else [named]) if type(i) is int]
-
-
-def kv_cache_bytes(folder: Path, context_length: int) -> int:
-    """Return room for one full context, one GiB at least: keys and values of every layer in 16 bits.
-
-    Without a figure vLLM's CPU build claims a share of the whole memory.
-    """
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config = config.get("text_config", config)
-    heads = config["num_attention_heads"]
-    size = config.get("head_dim") or config["hidden_size"] // heads
-    per_token: int = 2 * 2 * config["num_hidden_layers"] * config.get("num_key_value_heads", heads) * size
-    return max(_GIB, math.ceil(1.05 * per_token * context_length))

@@ -10,9 +10,8 @@ import os
 import sys
 import time
 import types
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from offline_summ.airgap import go_offline
 from offline_summ.errors import JudgeError, OfflineSummError, UsageError
@@ -20,22 +19,6 @@ from offline_summ.errors import JudgeError, OfflineSummError, UsageError
 _LOGS_KEPT = 20
 _CAUSE_LENGTH = 300
 _COMPILE_TIMEOUT_S = 300
-_FEW_CORES = 8
-_FEW_CORES_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-
-
-def use_all_of_few_cores(environ: MutableMapping[str, str]) -> dict[str, Any]:
-    """Return the engine arguments for a machine with few cores, and prepare the environment for them.
-
-    By default vLLM keeps one core for its scheduler, which waits for the model by spinning on it. One process
-    that computes on all cores is a third faster on two cores (docs/experiments.md), and loads 12 s sooner.
-    """
-    cores = len(os.sched_getaffinity(0))
-    if cores > _FEW_CORES:
-        return {}
-    for name, value in {**_FEW_CORES_ENVIRONMENT, "OMP_NUM_THREADS": str(cores)}.items():
-        environ.setdefault(name, value)
-    return {"distributed_executor_backend": "uni"}
 
 
 def new_log(folder: Path) -> Path:
