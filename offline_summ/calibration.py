@@ -61,7 +61,7 @@ class Decision:
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class Scale(_Frozen):
@@ -160,7 +160,7 @@ class Calibration(_Frozen):
     judge: str
     weights_sha256: str | None
     protocol: str
-    prompts_sha256: dict[str, str]
+    prompts_sha256: dict[str, str] = Field(min_length=1)
     axes: dict[Axis, dict[str, FittedScale]]
 
     @property
@@ -231,7 +231,10 @@ def load_calibration(path: Path) -> Calibration:
             f"There is no calibration {name!r}.", "Make it with `offline-summ calibrate`."
         ) from None
     except OSError as error:
-        raise UsageError(f"Calibration {name!r} cannot be read: {error.strerror}.") from error
+        raise UsageError(
+            f"Calibration {name!r} cannot be read: {error.strerror}.",
+            "Give a file that `offline-summ calibrate` wrote.",
+        ) from error
     except (ValueError, RecursionError):
         raise UsageError(f"Calibration {name!r} is not JSON.", _AGAIN) from None
     if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:

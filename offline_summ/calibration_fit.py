@@ -6,7 +6,7 @@ Knows nothing of texts, judges and files: an item is a document's name, a probab
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from offline_summ.calibration import (
     ALL_LANGUAGES,
@@ -119,7 +119,7 @@ def fit_scale(judged: Sequence[Judged]) -> FittedScale:
     """
     import numpy as np
 
-    _refuse_too_few(judged)
+    refuse_too_few(judged)
     scale = _fitted(judged)
     labels, raw = _labels(judged), np.array([item.raw for item in judged])
     if scale is None:
@@ -138,6 +138,37 @@ def fit_scale(judged: Sequence[Judged]) -> FittedScale:
         before=_figures(labels, raw, raw >= UNCALIBRATED.threshold, documents),
         after=_figures(labels, _probabilities(held_out), _verdicts(held_out), documents),
     )
+
+
+class _Labelled(Protocol):
+    @property
+    def document(self) -> str: ...
+    @property
+    def label(self) -> bool: ...
+
+
+def refuse_too_few(items: Sequence[_Labelled], what: str = "labelled items") -> None:
+    """Refuse labels that no scale can be fitted to, whatever a judge says about them.
+
+    Args:
+        items: the items of one axis.
+        what: their name for the errors, in the plural.
+
+    Raises:
+        UsageError: there are fewer than 10 items, fewer than two documents, or one label only.
+    """
+    if len(items) < _LEAST_ITEMS:
+        raise UsageError(
+            f"{len(items)} {what} are too few to fit a scale.",
+            f"Label at least {_LEAST_ITEMS}, better 50 or more, or leave them out.",
+        )
+    if len({item.document for item in items}) < 2:
+        raise UsageError(
+            f"All {len(items)} {what} come from one document.", "Label summaries of at least two documents."
+        )
+    if len({item.label for item in items}) < 2:
+        word = "positive" if items[0].label else "negative"
+        raise UsageError(f"All {len(items)} {what} are {word}.", "Add items with the other label.")
 
 
 def learning_curve(
@@ -213,22 +244,6 @@ def expected_calibration_error(
     bins = np.minimum((probabilities * _BINS).astype(np.intp), _BINS - 1)
     gaps = np.bincount(bins, weights * (probabilities - labels), minlength=_BINS)
     return float(np.abs(gaps).sum() / weights.sum())
-
-
-def _refuse_too_few(judged: Sequence[Judged]) -> None:
-    if len(judged) < _LEAST_ITEMS:
-        raise UsageError(
-            f"{len(judged)} labelled items are too few to fit a scale.",
-            f"Label at least {_LEAST_ITEMS}; 50 or more are better.",
-        )
-    if len({item.document for item in judged}) < 2:
-        raise UsageError(
-            f"All {len(judged)} labelled items come from one document.",
-            "Label summaries of at least two documents.",
-        )
-    if len({item.label for item in judged}) < 2:
-        word = "positive" if judged[0].label else "negative"
-        raise UsageError(f"All {len(judged)} labelled items are {word}.", "Add items with the other label.")
 
 
 def _fitted(judged: Sequence[Judged]) -> Scale | None:

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 
 from offline_summ.calibration import UNCALIBRATED, Axis, Calibration, FittedScale
-from offline_summ.calibration_fit import CurvePoint, Judged, fit_axis, learning_curve
+from offline_summ.calibration_fit import CurvePoint, Judged, fit_axis, learning_curve, refuse_too_few
 from offline_summ.engines.base import Engine
 from offline_summ.engines.choice import engine_of, judge_of
 from offline_summ.errors import ExampleError, FailureKind, JudgeError
@@ -29,6 +29,7 @@ from offline_summ.weights_files import OnProgress, Progress
 OnJudged = Callable[[int, int], None]
 
 _TEXTS_AT_ONCE = 8
+_LABELS: Mapping[Axis, str] = {"alignment": "sentences", "coverage": "key facts"}
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,9 @@ def calibrate_judge(
         UsageError: the items of an axis cannot be fitted, see `calibration_fit.fit_scale`.
         JudgeError: the judge cannot be loaded, failed, or could judge no item.
     """
+    for axis, what in _LABELS.items():
+        if own := [item for item in items if item.axis == axis]:
+            refuse_too_few(own, f"labelled {what}")
     library = load_prompts(prompts)
     engine = engine_of(judge_of(model, ()), None, home or default_home(), on_progress)
 

@@ -233,6 +233,11 @@ def score(
     from offline_summ.scorer import SummarizationScorer
     from offline_summ.weights import default_home
 
+    inputs = {"SOURCE": source, "SUMMARY": summary, "--questions": questions and str(questions)}
+    piped = [name for name, value in inputs.items() if value == _STDIN]
+    if len(piped) > 1:
+        raise UsageError(f"{' and '.join(piped)} are both '-'.", "Give a file for one of them.")
+
     chosen = _find_judge(judge, models)
     options = SummarizationOptions(
         max_questions=DEFAULT_QUESTIONS if max_questions is None else max_questions,
@@ -298,6 +303,8 @@ def calibrate(
         raise UsageError("--data is missing.", "Give a file of labelled examples.")
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"The folder of {str(output)!r} does not exist.", "Make it, or write elsewhere.")
+    if output is not None and output.exists() and not output.is_file():
+        raise UsageError(f"{str(output)!r} is not a file.", "Give the name of a file to write.")
 
     from offline_summ.calibration import save_calibration
     from offline_summ.calibration_view import calibration_view
@@ -314,8 +321,6 @@ def calibrate(
             home=home or default_home(),
             on_progress=progress.show,
         )
-    if output is not None:
-        save_calibration(report.calibration, output)
     show(calibration_view(report.calibration, report.curves))
     tokens, failures = report.labels.tokens, report.labels.failures
     cached = tokens.cached / max(tokens.prompt, 1)
@@ -323,6 +328,7 @@ def calibrate(
     for kind, count in failures.items():
         write(f"Left out: {count} items, {kind}\n")
     if output is not None:
+        save_calibration(report.calibration, output)
         write(f"Written: {output}\n")
 
 
@@ -390,8 +396,6 @@ def _find_judge(name: str | None, models: list[Path] | None) -> "Judge":
 
 
 def _read_pair(source: str, summary: str) -> tuple[str, str]:
-    if source == summary == _STDIN:
-        raise UsageError("SOURCE and SUMMARY are both '-'.", "Give a file for one of them.")
     return _read_text(source), _read_text(summary)
 
 
@@ -406,7 +410,14 @@ def _read_text(name: str) -> str:
 
 
 def _read_questions(path: Path) -> list[str]:
-    return [line for line in _read_text(str(path)).splitlines() if line.strip()]
+    from offline_summ.options import checked_questions
+
+    lines = _read_text(str(path)).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    try:
+        return list(checked_questions([line for line in lines if line.strip()]))
+    except UsageError as error:
+        said = error.message[:1].lower() + error.message[1:]
+        raise UsageError(f"Questions {str(path)!r}: {said}", error.hint) from None
 
 
 def _read_run(name: str) -> tuple[Any, Any]:

@@ -12,10 +12,12 @@ from offline_summ.schemas import Evidence
 MIN_RATIO = 90.0
 """Least similarity of a quotation and its passage, from 0 to 100: rapidfuzz's normalised indel similarity."""
 
-_MIN_CHARACTERS = 4
+# A shorter quotation is similar to too much, and found inside too many words.
+_SHORT = 4
 # Letters of scripts that put spaces between words.
-_WORD_START = re.compile(r"[^\W\u3040-\u9fff]*\Z")
-_WORD_END = re.compile(r"[^\W\u3040-\u9fff]*")
+_SPACED = r"[^\W\u3040-\u9fff]"
+_WORD_START = re.compile(rf"{_SPACED}*\Z")
+_WORD_END = re.compile(rf"{_SPACED}*")
 _LONGEST_WORD = 40
 
 
@@ -31,9 +33,11 @@ def locate(quote: str, text: str, *, within: Literal["source", "summary"]) -> Ev
         within: name of the text.
     """
     quote = quote.strip()
-    if len(quote) < _MIN_CHARACTERS:
-        return None
-    start, end = _exact(quote, text) or _similar(quote, text) or (0, 0)
+    if len(quote) >= _SHORT:
+        found = _exact(quote, text) or _similar(quote, text)
+    else:
+        found = _exact_words(quote, text) if quote else None
+    start, end = found or (0, 0)
     passage = text[start:end]
     start += len(passage) - len(passage.lstrip())
     passage = passage.strip()
@@ -52,12 +56,20 @@ def _exact(quote: str, text: str) -> tuple[int, int] | None:
     return words.span() if words else None
 
 
+def _exact_words(quote: str, text: str) -> tuple[int, int] | None:
+    words = re.search(rf"(?<!{_SPACED}){re.escape(quote)}(?!{_SPACED})", text)
+    return words.span() if words else None
+
+
 def _similar(quote: str, text: str) -> tuple[int, int] | None:
     from rapidfuzz.distance import Indel
     from rapidfuzz.fuzz import partial_ratio_alignment
 
     if len(quote) > len(text):
-        return None
+        # The alignment looks for the shorter one of the two, and the whole text may be what is quoted.
+        if Indel.normalized_similarity(quote, text) * 100 < MIN_RATIO:
+            return None
+        return 0, len(text)
     found = partial_ratio_alignment(quote, text, score_cutoff=MIN_RATIO)
     if found is None:
         return None

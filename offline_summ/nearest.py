@@ -6,6 +6,7 @@ Knows nothing of judges.
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 from offline_summ.parts import sentences_of
@@ -48,6 +49,12 @@ class NearestPassages:
     def _nearness(self, wanted: frozenset[str | tuple[str, str]], sentence: int) -> float:
         shared = wanted & self._terms[sentence]
         return math.fsum(math.log1p(len(self._sentences) / self._frequencies[term]) for term in shared)
+
+
+def nearest_passages(text: str, items: Sequence[str], *, count: int) -> list[str | None]:
+    """Return `NearestPassages.of` for each of the items."""
+    nearest = NearestPassages(text, count=count)
+    return [nearest.of(item) for item in items]
 
 
 def _terms(text: str) -> frozenset[str | tuple[str, str]]:

@@ -111,7 +111,9 @@ def checked_questions(questions: object) -> tuple[str, ...]:
             raise UsageError(
                 f"Question {number} holds no text.", "Give questions that the summary may answer."
             )
-        text = " ".join(question.split())
+        # A lone surrogate is not text, and no result that holds one could be written.
+        text = question.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        text = " ".join(text.split())
         if text in found:
             raise UsageError(f"Question {number} repeats question {found[text]}.", "Ask each question once.")
         found[text] = number

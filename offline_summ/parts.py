@@ -5,8 +5,9 @@ Knows nothing of judges.
 
 import re
 
-# Ends of sentences in Western and East Asian writing; what follows a line break begins anew.
-_SENTENCE = re.compile(r".*?(?:[.!?…][\"'”’)\]]*(?=\s)|[。！？][」』”]*|\n|\Z)\s*", re.DOTALL)
+# Ends of sentences in Western, Arabic, Indic, Ethiopic and East Asian writing; what follows a line break
+# begins anew.
+_SENTENCE = re.compile(r".*?(?:[.!?…؟۔।॥።][\"'”’)\]]*(?=\s)|[。！？][」』”]*|\n|\Z)\s*", re.DOTALL)
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _CJK_CHARACTERS_PER_WORD = 2
 _LONGEST_SENTENCE = 400
@@ -30,7 +31,8 @@ def parts_of(text: str, *, words: int, at_most: int) -> list[str]:
     Returns:
         One part or more, in order, none of them blank unless the text is.
     """
-    sentences = [s for s in _SENTENCE.findall(text) if s.strip()]
+    found = (sentence for sentence in _SENTENCE.findall(text) if sentence.strip())
+    sentences = [piece for sentence in found for piece in _PIECE.findall(sentence)]
     lengths = [word_count(sentence) for sentence in sentences]
     count = max(1, min(at_most, len(sentences), round(sum(lengths) / words)))
     parts, done, whole = [""], 0.0, sum(lengths)

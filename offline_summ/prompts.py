@@ -59,8 +59,18 @@ _SLOTS: Mapping[str, Mapping[str, _Block]] = {
     "reason": {"text": _block("score", f"{_FIGURES} quoted")},
 }
 _FURTHER_WORDING = re.compile(r"(claim|question)_[2-9]")
-_PHRASES = ("claim_words", "question_words", "supported", "unsupported", "answered", "unanswered")
-_PHRASE = re.compile(r'[^\W_](?:[^"\\\x00-\x1f]*[^"\\\s])?')
+_PHRASES = frozenset({"claim_words", "question_words", "supported", "unsupported", "answered", "unanswered"})
+_LONGEST_PHRASE = 80
+_PHRASE = re.compile(rf'[^\W_](?:[^"\\]{{0,{_LONGEST_PHRASE - 2}}}[^"\\\s])?')
+_SAMPLE = {
+    "text": "It rained.",
+    "passages": "It rained.",
+    "claim": "It rained.",
+    "question": "Did it rain?",
+    "opening": "So it is:",
+    "max_claims": 4,
+    "max_questions": 4,
+}
 
 # Texts come from strangers. These names stand between angle brackets in the prompts.
 _TAG = re.compile(r"</?\s*(\w[\w-]*)\s*>")
@@ -123,7 +133,7 @@ class PromptSet:
 
         for task in ("claim", "question"):
             words = self.verdict_words(task)
-            if len(words) < 2 or len({word[:1].casefold() for word in words}) < len(words):
+            if len(words) < 2 or not all(words) or len({word[:1].casefold() for word in words}) < len(words):
                 raise UsageError(
                     f"Prompt {origins.get('itemized')!r} offers {', '.join(words)!r} to decide a {task}.",
                     "Give two or more words, separated by commas, that differ in their first character.",
@@ -157,13 +167,24 @@ class PromptSet:
                 raise UsageError(f"{place} uses {unknown[0]!r}; {may}.", fix)
             if missing := sorted(allowed.needed - used):
                 raise UsageError(f"{place} does not use {missing[0]!r}.", fix)
-        for block in set(_PHRASES) & slot.keys():
+        for block in sorted(_PHRASES & slot.keys()):
             phrase = self._render_block(name, block, {}).strip()
-            if not _PHRASE.fullmatch(phrase):
+            if not _PHRASE.fullmatch(phrase) or not phrase.isprintable() or "  " in phrase:
                 raise UsageError(
                     f"Prompt {origin!r}, block {block!r}, holds {phrase!r}.",
-                    "Give words on one line, without quotation marks, that begin with a letter.",
+                    "Give words on one line with single spaces, without quotation marks, that begin with a "
+                    f"letter; {_LONGEST_PHRASE} characters at most.",
                 )
+        if name == "itemized":
+            for block in sorted(blocks.keys() - _PHRASES):
+                self._try(block, origin, fix)
+
+    def _try(self, block: str, origin: str, fix: str) -> None:
+        """Render a block of `itemized` with made-up texts, each way it can go."""
+        for yes in (True, False):
+            sample = {**_SAMPLE, "supported": yes, "answered": yes, "part": _SAMPLE["text"] if yes else None}
+            if not self._render_block("itemized", block, sample).strip() and block != "system":
+                raise UsageError(f"Prompt {origin!r}, block {block!r}, is empty.", fix)
 
     def digest(self, *names: str) -> str:
         """Return the digest over names and contents of some of the files, in name order."""
@@ -225,9 +246,18 @@ class PromptSet:
         try:
             return "".join(template.blocks[block](template.new_context(dict(variables))))
         # A template of the user's own may fail in any way an expression can.
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (
+            TemplateError,
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
+            # Only the type: the text of the error may quote a document.
             raise UsageError(
-                f"Prompt {name!r} of language {self.language!r} fails: {type(error).__name__}.",
+                f"Prompt {name!r} of language {self.language!r} fails in block {block!r}: "
+                f"{type(error).__name__}.",
                 "Compare it with the prompt that is shipped.",
             ) from None
 

@@ -277,21 +277,21 @@ class SummarizationScorer:
         options, dialogue, started = self._options, Dialogue(self._session.engine), time.monotonic()
         prompts = self._prompts.choose(options.language, example.source)
         asked = self._questions(questions)
-        outcome: _Outcome | Failure
+        outcome: _Outcome | Failure | None = None
         try:
             _check(example, self._session.engine.context_length)
-            await self._start()
-            started = time.monotonic()
-            async with asyncio.timeout(options.timeout) as limit:
-                outcome = await self._judge(example, asked, dialogue, prompts)
-        except UsageError:
-            raise
         except ExampleError as error:
-            outcome = Failure(kind=error.kind, message=str(error), step=dialogue.step)
-        except Exception as error:
-            if dialogue.step == "input":
-                raise
-            outcome = _failure_of(error, dialogue.step, options.timeout if limit.expired() else None)
+            outcome = Failure(kind=error.kind, message=str(error), step="input")
+        if outcome is None:
+            await self._start()
+            started, limit = time.monotonic(), asyncio.timeout(options.timeout)
+            try:
+                async with limit:
+                    outcome = await self._judge(example, asked, dialogue, prompts)
+            except Exception as error:
+                if isinstance(error, UsageError):
+                    raise
+                outcome = _failure_of(error, dialogue.step, options.timeout if limit.expired() else None)
         record = self._record(dialogue, prompts, time.monotonic() - started)
         if isinstance(outcome, Failure):
             return SummarizationResult(
@@ -372,6 +372,7 @@ class SummarizationScorer:
             else None,
             language=prompts.language,
             engine=engine.engine,
+            dtype=engine.dtype,
             grammar_backend=engine.grammar_backend,
             versions={"offline-summ": metadata.version("offline-summ"), **engine.versions},
             seed=SEED,
@@ -382,9 +383,11 @@ class SummarizationScorer:
 
 
 def _failure_of(error: Exception, step: Step, exceeded: float | None) -> Failure:
-    if exceeded is not None and isinstance(error, TimeoutError):
+    if exceeded is not None:
         message = f"The example took longer than {exceeded:g} seconds."
         return Failure(kind="timeout", message=message, step=step)
+    if isinstance(error, ExampleError):
+        return Failure(kind=error.kind, message=str(error), step=step)
     if isinstance(error, OfflineSummError):
         return Failure(kind="judge_error", message=str(error), step=step)
     # Only the type: the text of a foreign exception may quote a document.

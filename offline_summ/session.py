@@ -84,6 +84,7 @@ class Session:
         atexit.unregister(self._finalizer)
         timeout = INTERRUPT_TIMEOUT_S if interrupted else _CLOSE_TIMEOUT_S
         shut_down(self._loop, self.engine, self._close_lock, timeout)
+        self._start_lock = asyncio.Lock()  # the next start has another loop
 
     def __enter__(self) -> "Session":
         """Return the session."""

@@ -244,6 +244,11 @@ def test_what_is_not_json_is_refused(tmp_path, content):
     [
         ("judge", 3, "at 'judge': Input should be a valid string"),
         ("axes", {"alignment": {"en": {}}}, "at 'axes.alignment.en.slope': Field required"),
+        (
+            "prompts_sha256",
+            {},
+            "at 'prompts_sha256': Dictionary should have at least 1 item after validation, not 0",
+        ),
         ("protokoll", "joint", "at 'protokoll': Extra inputs are not permitted"),
     ],
 )
@@ -251,6 +256,16 @@ def test_a_wrong_shape_is_located(calibration, tmp_path, key, value, said):
     path = tmp_path / "c.json"
     path.write_text(json.dumps({**calibration.model_dump(), key: value}))
     assert refusal(load_calibration, path).message == f"Calibration {str(path)!r} is wrong {said}."
+
+
+@pytest.mark.parametrize("slope", ["1.5", True])
+def test_a_number_is_not_taken_from_a_text(calibration, tmp_path, slope):
+    written = calibration.model_dump()
+    for scale in written["axes"]["alignment"].values():
+        scale["slope"] = slope
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(written))
+    assert "slope': Input should be a valid number" in refusal(load_calibration, path).message
 
 
 def test_a_list_is_no_calibration(tmp_path):

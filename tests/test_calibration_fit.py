@@ -137,7 +137,8 @@ def test_a_document_that_holds_all_negatives_leaves_some_folds_uncalibrated():
 
 def test_too_few_items_are_refused():
     assert refusal(judged_as([0.1, 0.9], [False, True])) == (
-        "2 labelled items are too few to fit a scale. Label at least 10; 50 or more are better."
+        "2 labelled items are too few to fit a scale. Label at least 10, better 50 or "
+        "more, or leave them out."
     )
 
 
@@ -268,7 +269,7 @@ def calibration_of(scales):
         judge="qwen3-8b",
         weights_sha256=None,
         protocol="itemized",
-        prompts_sha256={},
+        prompts_sha256={"en": "0" * 64},
         axes={"alignment": scales},
     )
 

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,21 @@ def test_a_judge_that_calls_everything_supported_becomes_useful():
     assert report.calibration.protocol == "itemized"
     assert set(report.calibration.prompts_sha256) == {"en", "ja", "zh"}
     assert report.curves["alignment", "en"][0].items == 0
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (items(3, axis="coverage"), "3 labelled key facts are too few"),
+        ([each for each in items(60, axis="coverage") if each.label], "labelled key facts are positive"),
+        ([replace(each, document="one") for each in items(60, axis="coverage")], "come from one document"),
+    ],
+)
+def test_labels_that_nothing_can_be_fitted_to_are_refused_before_the_judge_is_asked(facts, said):
+    engine = ScriptedEngine(over_confident)
+    with pytest.raises(UsageError, match=said):
+        calibrate_judge(engine, [*items(60), *facts])
+    assert engine.requests == []
 
 
 def test_sentences_are_asked_against_the_source_and_key_facts_against_the_summary():

@@ -82,6 +82,9 @@ class TestCalibrate:
         line = refused(run("calibrate", "--data", "x.jsonl", "-o", tmp_path / "absent" / "c.json"), 2)
         assert "absent" in line
 
+    def test_a_folder_in_place_of_the_file_is_refused_before_a_judge_loads(self, tmp_path):
+        assert "is not a file" in refused(run("calibrate", "--data", "x.jsonl", "-o", tmp_path), 2)
+
     def test_a_wrong_line_is_named_by_file_and_number_and_not_quoted(self, tmp_path):
         data = tmp_path / "labels.jsonl"
         data.write_text('\n{"source": "SECRET", "summary": "S", "sentences": [{"text": "T"}]}\n')
@@ -96,7 +99,7 @@ class TestCalibrate:
             (["--reasons", "none", "--protocol", "joint"], "reasons is given"),
             (["--calibration", "absent.json", "--protocol", "itemized"], "absent.json"),
             (["--questions", "absent.txt"], "absent.txt"),
-            (["--questions", "-"], "0 questions"),
+            (["--questions", "-"], "Questions '-': 0 questions"),
             (["--questions", "/dev/null", "--max-questions", "3"], "--max-questions"),
         ],
     )
@@ -104,6 +107,24 @@ class TestCalibrate:
         result = run("score", source, source, *options)
         assert named in refused(result, result.returncode)
         assert result.returncode in (2, 3)
+
+    @pytest.mark.parametrize(
+        ("written", "named"),
+        [
+            (b"Did it rain?\n\nDid it rain?\n", "q.txt': question 2 repeats question 1."),
+            (b"Did it rain?\n...\n", "q.txt': question 2 holds no text."),
+            (b"", "q.txt': 0 questions"),
+        ],
+    )
+    def test_a_file_of_questions_is_named(self, source, tmp_path, written, named):
+        file = tmp_path / "q.txt"
+        file.write_bytes(written)
+        result = run("score", source, source, "--questions", file)
+        assert named in refused(result, 2)
+
+    def test_two_inputs_cannot_both_be_standard_input(self, source):
+        said = refused(run("score", "-", source, "--questions", "-"), 2)
+        assert "SOURCE and --questions are both '-'" in said
 
 
 class TestUsage:

@@ -19,6 +19,7 @@ TEXT = "Northwind Paper finished the rebuild\nof its mill in Linz on 14 March 20
         ("the mill burned down in 1912", None),
         ("", None),
         ("a y", None),
+        ("14", "14"),
         (TEXT + TEXT, None),
     ],
 )
@@ -28,6 +29,18 @@ def test_a_quotation_gives_the_passage_that_it_quotes_or_nothing(quote, passage)
         assert found is None
     else:
         assert (found.quote, TEXT[found.start : found.end]) == (passage, passage)
+
+
+def test_a_quotation_may_be_a_little_longer_than_the_text():
+    for text in ("The mill opened in 1912", "The mill opened in 1912 "):
+        found = locate('"The mill opened in 1912."', text, within="summary")
+        assert found.quote == text[found.start : found.end] == "The mill opened in 1912"
+
+
+def test_a_short_quotation_is_found_where_it_is_a_word_or_in_a_script_without_spaces():
+    assert locate("3 %", "It grew by 13 % in May, and by 3 % in June.", within="source").start == 31
+    assert locate("王明", "是王明写的。", within="source").start == 1
+    assert locate("art", "The party began.", within="source") is None
 
 
 def test_offsets_count_characters_not_bytes():

@@ -222,7 +222,7 @@ def test_questions_that_repeat_or_that_the_source_does_not_answer_are_dropped_an
     engine = drawing(
         [
             "Did the mill open in 1912?",
-            "In 1912, did the mill open?",
+            "did  the mill open in 1912",
             "Did the mill open in 1913?",
             "Is it red?",
         ],
@@ -234,6 +234,43 @@ def test_questions_that_repeat_or_that_the_source_does_not_answer_are_dropped_an
     assert result.preprocess_step_result.dropped_questions.repeated == 1
     assert "unanswerable_questions_dropped" in result.notes
     assert "repeated_questions_dropped" in result.notes
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Does the new bridge cross the river at Linz?", "Does the old bridge cross the river at Linz?"),
+        ("Is the vaccine effective in adults?", "Is the vaccine not effective in adults?"),
+        ("Did Maria Schmidt found the company?", "Did Mario Schmidt found the company?"),
+        ("Did A sue B?", "Did B sue A?"),
+        ("東京タワーは333メートルより高いですか？", "東京タワーは333メートルより低いですか？"),
+        ("क्या यह राम की किताब है?", "क्या यह राम का किताब है?"),
+        ("Did she send 👍?", "Did she send 👎?"),
+    ],
+)
+def test_questions_that_are_alike_but_ask_about_other_facts_are_kept(one, other):
+    result = scored(drawing([one, other]), axes="coverage", reasons="none")
+    assert result.preprocess_step_result.questions == (one, other)
+
+
+def test_where_the_grammar_ends_texts_what_reaches_its_limit_is_noted():
+    class Bounding(ScriptedEngine):
+        bounds_texts = True
+
+    def script(request):
+        if request.verdict_words:
+            return Completion(text="", probabilities=odds(request, 0.9))
+        if request.reply.name.startswith("explanation"):
+            form = json.loads(request.messages[-1].content.rsplit("\n", 1)[-1])
+            return json.dumps({**form, "reason": form["reason"].removesuffix("...") + own})
+        return json.dumps({"questions": ["Q" * 320, "Did it rain?"]})
+
+    for length, noted in ((319, False), (320, True)):
+        own = "z" * length
+        result = scored(Bounding(script), axes="coverage")
+        assert result.preprocess_step_result.questions == ("Did it rain?",)
+        assert "questions_truncated" in result.notes
+        assert ("reasons_truncated" in result.notes) is noted
 
 
 def test_questions_are_drawn_from_every_part_of_a_long_source_and_thinned_evenly():

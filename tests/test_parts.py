@@ -19,8 +19,15 @@ def test_parts_are_about_equal_and_nothing_is_lost(sentence):
     assert max(lengths) < 1.1 * min(lengths)
 
 
-def test_a_text_without_sentence_ends_is_one_part():
-    assert parts_of("word " * 1000, words=100, at_most=8) == [("word " * 1000).strip()]
+@pytest.mark.parametrize(
+    "text", ["word " * 3000, "राम घर जाता है। " * 400, "متى وصل أحمد؟ " * 400, "字" * 4000]
+)
+def test_a_text_of_any_writing_is_cut_into_parts_of_like_length(text):
+    parts = parts_of(text, words=100, at_most=8)
+    assert len(parts) == 8
+    assert "".join("".join(parts).split()) == "".join(text.split())
+    lengths = [word_count(part) for part in parts]
+    assert max(lengths) <= 2 * min(lengths)
 
 
 def test_a_very_long_sentence_leaves_no_blank_part():

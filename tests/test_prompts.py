@@ -226,7 +226,7 @@ def test_a_prompt_that_is_not_utf8_is_refused(tmp_path):
 def test_a_template_cannot_reach_the_interpreter(tmp_path):
     write(tmp_path, "joint_coverage.jinja", COVERAGE.replace("MINE", "{{ summary.__class__.__mro__ }}"))
     prompts = load_prompts(tmp_path).languages["en"]
-    with pytest.raises(UsageError, match="fails: SecurityError"):
+    with pytest.raises(UsageError, match="fails in block 'user': SecurityError"):
         prompts.render("joint_coverage", summary="X", questions=[])
 
 

@@ -194,7 +194,7 @@ class TestReason:
         result = score({"It rained.": True, "It snowed.": False}, questions(True))
         assert result.reason == (
             "Score 0.50 of 1. Alignment decides. Alignment 0.50: the source supports 1 of 2 claims of the "
-            "summary. Coverage 1.00: the summary answers 1 of 1 questions drawn from the source. "
+            "summary. Coverage 1.00: the summary answers 1 of 1 questions. "
             'Not supported: "It snowed.".'
         )
 

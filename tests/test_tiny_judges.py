@@ -151,7 +151,9 @@ def test_unigram_pieces_get_the_backend_that_can_read_them(tmp_path):
         assert loaded.engine.record.grammar_backend == "outlines"
         check_decoding(loaded, "It rained.", OPENINGS[:1])
         # These pieces hold no Japanese, and no bytes to spell it with.
-        with pytest.raises(JudgeError, match=r"in step 'coverage': the judge's vocabulary lacks characters") as said:
+        with pytest.raises(
+            JudgeError, match=r"in step 'coverage': the judge's vocabulary lacks characters"
+        ) as said:
             loaded.ask(explanation_grammar(OPENINGS[1], quotes=True))
         assert "regex" not in str(said.value)
         check_decoding(loaded, "It rained.", OPENINGS[:1])

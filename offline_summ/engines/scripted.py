@@ -139,10 +139,20 @@ def _json(reply: object) -> str:
 
 
 def _decision(request: Request, known: Mapping[str, bool | float]) -> Completion:
-    """Decide the longest known text that the request asks about; what is not known is a sure yes."""
-    asked = request.messages[-1].content
-    named = [text for text in known if " ".join(text.split()) in asked]
-    probability = float(known[max(named, key=lambda text: asked.rfind(text))]) if named else 1.0
+    """Decide the known text that the request asks about; what is not known is a sure yes.
+
+    Texts come before the item that is asked about, so that it is the known text that ends last, and of those
+    that end there the longest.
+    """
+    asked = request.messages[-1].content.replace("<", "‹")  # as prompts defuse it
+
+    def place(text: str) -> tuple[int, int]:
+        shown = " ".join(text.split()).replace("<", "‹")
+        start = asked.rfind(shown)
+        return (start + len(shown), -start) if start >= 0 else (-1, 0)
+
+    best = max(known, key=place, default=None)
+    probability = float(known[best]) if best is not None and place(best)[0] >= 0 else 1.0
     yes, *others = request.verdict_words
     rest = (1 - probability) / len(others)
     return Completion(

@@ -4,8 +4,9 @@ Shared by the protocols. Knows nothing of prompts' wording and of scores.
 """
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, get_args
 
@@ -40,7 +41,7 @@ class Dialogue:
     """Asks one engine the questions of one example.
 
     Attributes:
-        step: the step that asked last, for the record of a failure.
+        step: the step that failed first, else the one that asked last, for the record of a failure.
         completions: every completion so far.
     """
 
@@ -48,8 +49,24 @@ class Dialogue:
         """Begin with nothing asked."""
         self._engine = engine
         self._seed = seed
-        self.step: Step = "input"
+        self._asked: Step = "input"
+        self._failed: Step | None = None
         self.completions: list[Completion] = []
+
+    @property
+    def step(self) -> Step:
+        """The step that failed first, else the one that asked last."""
+        return self._failed or self._asked
+
+    @contextlib.contextmanager
+    def during(self, step: Step) -> Iterator[None]:
+        """Record what fails meanwhile as a failure of `step`; what is cancelled has not failed."""
+        self._asked = step
+        try:
+            yield
+        except Exception:
+            self._failed = self._failed or step
+            raise
 
     async def ask(self, step: Step, prompt: Prompt, grammar: ReplyGrammar[R]) -> Answer[R]:
         """Ask for a reply, and let a reply that was cut go on from where it stands.
@@ -61,7 +78,10 @@ class Dialogue:
             ExampleError: kind `truncated_reply`, `invalid_reply`, or `source_too_long`.
             JudgeError: the engine failed.
         """
-        self.step = step
+        with self.during(step):
+            return await self._ask(step, prompt, grammar)
+
+    async def _ask(self, step: Step, prompt: Prompt, grammar: ReplyGrammar[R]) -> Answer[R]:
         messages = (Message("system", prompt.system), Message("user", prompt.user))
         request = Request(step=step, messages=messages, reply=grammar, seed=self._seed)
         cut: frozenset[str] = frozenset()
@@ -94,7 +114,10 @@ class Dialogue:
             ExampleError: kind `source_too_long`.
             JudgeError: the engine failed, or gives no probabilities.
         """
-        self.step = step
+        with self.during(step):
+            return await self._decide(step, prompt, words)
+
+    async def _decide(self, step: Step, prompt: Prompt, words: tuple[str, ...]) -> Mapping[str, float]:
         messages = (Message("system", prompt.system), Message("user", prompt.user))
         request = Request(
             step=step,
@@ -109,15 +132,30 @@ class Dialogue:
                 "The engine gives no probabilities, which protocol 'itemized' decides by.",
                 "Choose protocol 'joint', or another engine.",
             )
-        if set(found) != set(words) or not math.isclose(sum(found.values()), 1, abs_tol=1e-3):
-            raise JudgeError(f"The engine's probabilities of the words {words!r} do not add up to 1.")
+        if set(found) != set(words):
+            raise JudgeError(
+                f"The engine was asked for the probabilities of {', '.join(map(repr, words))}, "
+                f"and gave those of {', '.join(map(repr, found)) or 'nothing'}.",
+                "Give each verdict word its probability, as `Request.verdict_words` spells it.",
+            )
+        if not all(0 <= p <= 1 for p in found.values()) or not math.isclose(
+            sum(found.values()), 1, abs_tol=1e-3
+        ):
+            raise JudgeError(
+                f"The engine's probabilities of {', '.join(map(repr, words))} are not from 0 to 1, "
+                "or do not add up to 1.",
+                "Renormalise them over the verdict words.",
+            )
         return found
 
     async def _generate(self, request: Request) -> Completion:
         try:
             completion = _checked(await self._engine.generate(request))
-        finally:
-            self.step = request.step  # others may have asked since
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                raise JudgeError("The engine cancelled the request by itself.") from None
+            raise
         self.completions.append(completion)
         return completion
 
@@ -138,10 +176,25 @@ async def together(*asked: Coroutine[Any, Any, Any]) -> list[Any]:
     """
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in asked]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+            tasks = [group.create_task(_carried(each)) for each in asked]
+    except ExceptionGroup as failures:
+        first = failures.exceptions[0]
+        raise (first.request if isinstance(first, _ExitRequest) else first) from None
     return [task.result() for task in tasks]
+
+
+class _ExitRequest(Exception):
+    """An exit request on its way out of a task: raised as itself, it would end the loop around all tasks."""
+
+    def __init__(self, request: BaseException) -> None:
+        self.request = request
+
+
+async def _carried(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await coroutine
+    except (KeyboardInterrupt, SystemExit) as request:
+        raise _ExitRequest(request) from None
 
 
 def _checked(completion: object) -> Completion:

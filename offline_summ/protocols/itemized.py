@@ -6,8 +6,10 @@ one text share everything up to the end of that text, so that a prefix cache com
 that work on the summary have no source parameter. Knows nothing of files and the command line.
 """
 
+import asyncio
+import hashlib
 import math
-import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +17,7 @@ from typing import Any, Literal
 from offline_summ import grammar
 from offline_summ.calibration import Decision, Scale, logit, sigmoid
 from offline_summ.evidence import locate
-from offline_summ.nearest import NearestPassages
+from offline_summ.nearest import nearest_passages
 from offline_summ.options import Reasons
 from offline_summ.parts import parts_of
 from offline_summ.prompts import PromptSet
@@ -27,10 +29,7 @@ from offline_summ.reply_form import is_at_limit
 from offline_summ.schemas import ClaimVerdict, DroppedQuestions, Evidence, Note, QuestionVerdict, Step
 from offline_summ.scoring import Axes
 
-SAME_QUESTION = 90.0
-"""Similarity from which two drawn questions are the same: rapidfuzz's token sort ratio, 0 to 100."""
-
-_NUMBER = re.compile(r"\d+")
+_ARTICLES = frozenset({"a", "an", "the"})
 _SPARE = 1.3
 _WORDS_PER_PART = 250
 _MOST_PARTS = 8
@@ -119,12 +118,14 @@ async def _judge_questions(
     if task.questions is not None:
         drawn = DrawnQuestions(task.questions, DroppedQuestions(), ())
     else:
-        drawn = await memo.get(
-            (task.source, prompts.sha256, task.max_questions, scale),
-            lambda: draw_questions(
-                dialogue, prompts, source=task.source, max_questions=task.max_questions, scale=scale
-            ),
-        )
+        source = hashlib.sha256(task.source.encode("utf-8", "surrogatepass")).digest()
+        with dialogue.during("questions"):
+            drawn = await memo.get(
+                (source, prompts.sha256, task.max_questions, scale),
+                lambda: draw_questions(
+                    dialogue, prompts, source=task.source, max_questions=task.max_questions, scale=scale
+                ),
+            )
     decisions = await decide_questions(
         dialogue, prompts, summary=task.summary, questions=drawn.questions, scale=scale, band=task.band
     )
@@ -191,17 +192,22 @@ async def draw_questions(
             for part in parts
         )
     )
+    written = [question for answer in answers for question in answer.reply.questions]
     listed = [
-        question
+        answer.reply.questions[i]
         for answer in answers
-        for i, question in enumerate(answer.reply.questions)
-        if not answer.bounded or i in whole_ones(grammar.QUESTION, answer.reply.questions)
+        for i in (
+            whole_ones(grammar.QUESTION, answer.reply.questions)
+            if answer.bounded
+            else range(len(answer.reply.questions))
+        )
     ]
     different = _different(listed)
     decisions = await _decide(dialogue, prompts, _QUESTION, text, different, scale, step="questions")
     answerable = [q for q, decision in zip(different, decisions, strict=True) if decision.yes]
     notes: dict[Note, bool] = {
-        "questions_truncated": any("questions" in answer.cut for answer in answers),
+        "questions_truncated": len(listed) < len(written)
+        or any("questions" in answer.cut for answer in answers),
         "repeated_questions_dropped": len(different) < len(listed),
         "unanswerable_questions_dropped": len(answerable) < len(different),
     }
@@ -253,14 +259,21 @@ async def _decide(
 ) -> list[Decision]:
     """Decide each item: the log odds of the wordings' verdict words are averaged, then scaled."""
     wordings, words = prompts.wordings(kind.task), prompts.verdict_words(kind.task)
-    nearest = NearestPassages(text, count=_PASSAGES)
+    shown = [one_line(prompts.defuse(item)) for item in items]
+    # In a thread: the passages of many items in a long text take seconds.
+    passages = await asyncio.to_thread(nearest_passages, text, shown, count=_PASSAGES)
 
     async def odds(item: str, passages: str | None, wording: str) -> float:
         asked = prompts.render_task(wording, text, passages=passages, **{kind.task: item})
         return logit((await dialogue.decide(step or kind.step, asked, words))[words[0]])
 
-    shown = [one_line(prompts.defuse(item)) for item in items]
-    found = await together(*(odds(item, nearest.of(item), wording) for item in shown for wording in wordings))
+    found = await together(
+        *(
+            odds(item, near, wording)
+            for item, near in zip(shown, passages, strict=True)
+            for wording in wordings
+        )
+    )
     means = [sum(found[i : i + len(wordings)]) / len(wordings) for i in range(0, len(found), len(wordings))]
     return [scale.decide(sigmoid(mean), band=band) for mean in means]
 
@@ -289,11 +302,11 @@ async def _explain(
         form = grammar.explanation_grammar(opening, quotes=decision.yes)
         answer = await dialogue.ask(kind.step, prompt, form)
         cut.update(answer.cut)
-        if answer.bounded and is_at_limit(grammar.REASON, answer.reply.reason):
+        if answer.bounded and is_at_limit(grammar.REASON, answer.reply.reason.removeprefix(opening)):
             cut.add("reasons")
         if answer.reply.quote is None:
             return answer.reply.reason, None
-        passage = locate(answer.reply.quote, defused, within=kind.within)
+        passage = await asyncio.to_thread(locate, answer.reply.quote, defused, within=kind.within)
         if passage is None:
             return answer.reply.reason, None
         quoted = passage.model_copy(update={"quote": text[passage.start : passage.end]})
@@ -343,19 +356,22 @@ def _opening(prompts: PromptSet, kind: _Kind, yes: bool) -> str:
 
 
 def _different(questions: Sequence[str]) -> list[str]:
-    """Return the questions without those that ask what an earlier one asks, with the same numbers."""
-    from rapidfuzz.fuzz import token_sort_ratio
-    from rapidfuzz.utils import default_process
+    """Return the questions without those that repeat an earlier one.
 
-    def same(one: str, other: str) -> bool:
-        similar = token_sort_ratio(one, other, processor=default_process) >= SAME_QUESTION
-        return similar and _NUMBER.findall(one) == _NUMBER.findall(other)
-
-    kept: list[str] = []
+    A repetition has the same words in the same order; case, punctuation, spaces and articles do not count.
+    Likeness does not make two questions one: those on an old and a new bridge, or on Maria and Mario, are
+    more alike than most that ask the same in other words.
+    """
+    kept: dict[tuple[str, ...], str] = {}
     for question in questions:
-        if not any(same(question, earlier) for earlier in kept):
-            kept.append(question)
-    return kept
+        kept.setdefault(_gist(question), question)
+    return list(kept.values())
+
+
+def _gist(question: str) -> tuple[str, ...]:
+    text = "".join(" " if unicodedata.category(c)[0] in "PZC" else c for c in question.lower())
+    words = tuple(word for word in text.split() if word not in _ARTICLES)
+    return words or (question,)
 
 
 def _thinned(texts: Sequence[str], count: int) -> list[str]:

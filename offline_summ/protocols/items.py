@@ -10,10 +10,10 @@ from offline_summ.reply_form import Text, is_at_limit
 
 
 def first_of_each(texts: Sequence[str]) -> list[int]:
-    """Return the positions of texts that no earlier one repeats word for word."""
+    """Return the positions of texts that no earlier one repeats word for word, in any case."""
     seen: dict[str, int] = {}
     for position, text in enumerate(texts):
-        seen.setdefault(one_line(text).casefold(), position)
+        seen.setdefault(one_line(text).lower(), position)
     return sorted(seen.values())
 
 
