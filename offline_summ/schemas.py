@@ -10,12 +10,15 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     SerializerFunctionWrapHandler,
     computed_field,
     model_serializer,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from offline_summ import scoring
 from offline_summ.errors import FailureKind
@@ -309,3 +312,17 @@ class SummarizationResult(_Frozen):
         first = ["id", "status", *_COMPUTED[:2], "reason", *_COMPUTED[2:], "axes", "scale"]
         order = [key for name in first for key in (name, to_camel(name)) if key in written]
         return {**{key: written[key] for key in order}, **written}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Describe the fields; the serializer only puts them in order, and pydantic would describe it instead."""
+
+        def fields_of(schema: Any) -> Any:
+            kept = {key: value for key, value in schema.items() if key != "serialization"}
+            if schema["type"] != "model" and "schema" in schema:  # a validator around the model
+                kept["schema"] = fields_of(schema["schema"])
+            return kept
+
+        return handler(fields_of(core_schema))

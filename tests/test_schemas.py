@@ -120,3 +120,9 @@ def test_unknown_keys_are_refused():
 def test_a_probability_outside_zero_to_one_is_refused():
     with pytest.raises(ValidationError, match="less than or equal to 1"):
         ClaimVerdict(claim="It rained.", supported=True, probability=1.2)
+
+
+@pytest.mark.parametrize("by_alias", [True, False])
+def test_the_json_schema_names_what_a_written_result_holds(by_alias):
+    schema = SummarizationResult.model_json_schema(mode="serialization", by_alias=by_alias)
+    assert set(schema["properties"]) == set(RESULT.model_dump(by_alias=by_alias))
