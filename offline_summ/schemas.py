@@ -317,7 +317,7 @@ class SummarizationResult(_Frozen):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Describe the fields; the serializer only puts them in order, and pydantic would describe it instead."""
+        """Describe the fields, and not the serializer, which only puts them in order."""
 
         def fields_of(schema: Any) -> Any:
             kept = {key: value for key, value in schema.items() if key != "serialization"}
