@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from offline_summ.calibration import shipped_calibration
+
 pytestmark = pytest.mark.judge
 
 COMMAND = [sys.executable, "-m", "offline_summ"]
@@ -57,6 +59,8 @@ def test_a_judge_is_calibrated_to_labels(calibrated):
     assert f"Written: {written}" in shown
     calibration = json.loads(written.read_text(encoding="utf-8"))
     assert calibration["axes"]["alignment"]["en"]["items"] == 40
+    shipped = shipped_calibration(calibration["judge"])
+    assert calibration["weights_sha256"] == shipped.weights_sha256, "the shipped calibration is not used"
     # These facts are plain: a judge that knows anything tells the right ones from the wrong ones.
     assert calibration["axes"]["alignment"]["en"]["before"]["auc"]["value"] > 0.9
     assert "mill" not in written.read_text(encoding="utf-8")

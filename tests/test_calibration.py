@@ -1,9 +1,11 @@
 import json
 import math
 import resource
+from pathlib import Path
 
 import pytest
 
+from offline_summ import calibration as calibration_module
 from offline_summ.calibration import (
     UNCALIBRATED,
     Calibration,
@@ -14,9 +16,12 @@ from offline_summ.calibration import (
     load_calibration,
     logit,
     save_calibration,
+    shipped_calibration,
     sigmoid,
 )
 from offline_summ.errors import UsageError
+from offline_summ.judges import load_registry
+from offline_summ.prompts import load_prompts
 
 HERE = {
     "weights_sha256": "a" * 64,
@@ -283,3 +288,14 @@ def test_a_format_of_a_later_version_is_refused(calibration, tmp_path):
         f"Calibration {str(path)!r} has a format that this version does not know; it reads format 1. "
         "Update offline-summ, or run `offline-summ calibrate` again."
     )
+
+
+def test_every_shipped_calibration_belongs_to_the_prompts_and_the_protocol_that_are_shipped():
+    names = sorted(file.stem for file in Path(calibration_module.__file__).parent.glob("calibrations/*.json"))
+    assert names
+    for name in names:
+        prompts = {language: p.digest("itemized") for language, p in load_prompts().languages.items()}
+        shipped = shipped_calibration(name)
+        assert shipped.judge == name
+        assert shipped.prompts_sha256 == prompts, "calibrate again, or the calibration is not used"
+        assert shipped.protocol == load_registry().get(name).protocol == "itemized"

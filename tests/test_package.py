@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+CALIBRATIONS = sorted((ROOT / "offline_summ" / "calibrations").glob("*.json"))
+
 SCORE = """
 import json, sys
 from offline_summ import ScriptedEngine, SummarizationScorer
@@ -43,9 +45,12 @@ def wheel(tmp_path_factory):
 def test_the_wheel_holds_prompts_judges_licence_and_type_marker(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for language in ("en", "ja", "zh"):
-        for name in ("joint_judgement", "joint_coverage", "worded_reason", "reason"):
+        for name in ("joint_judgement", "joint_coverage", "itemized", "worded_reason", "reason"):
             assert f"offline_summ/_data/prompts/{language}/{name}.jinja" in names
     assert {"offline_summ/_data/models.toml", "offline_summ/py.typed"} <= names
+    calibrations = {f"offline_summ/calibrations/{file.name}" for file in CALIBRATIONS}
+    assert calibrations
+    assert calibrations <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "examples/", "prompts/")) for name in names)
 
