@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from offline_summ.engines.base import Engine, Reply
 from offline_summ.engines.choice import INTERRUPT_TIMEOUT_S, shut_down
+from offline_summ.errors import OfflineSummError
 from offline_summ.loop import LoopThread
 from offline_summ.weights_files import OnProgress, Progress
 
@@ -37,6 +38,8 @@ class Session:
         self.engine = engine
         self._on_progress = on_progress
         self._started = False
+        self._failures = 0
+        self._failure: OfflineSummError | None = None
         self._start_lock = asyncio.Lock()
         self._loop = LoopThread()
         self._close_lock = threading.Lock()
@@ -54,7 +57,7 @@ class Session:
         return await self._loop.run_from_loop(coroutine)
 
     async def start(self, replies: Callable[[], Sequence[Reply]], stage: str) -> None:
-        """Load the judge, unless it is loaded.
+        """Load the judge, unless it is loaded. Those who wait while loading fails get its failure too.
 
         Args:
             replies: called once the weights are known; returns the replies to prepare for, or refuses.
@@ -64,19 +67,29 @@ class Session:
             WeightsError: its weights are not on this machine, or not what they should be.
             JudgeError: it cannot be loaded.
         """
+        failures = self._failures
         async with self._start_lock:
             if self._started:
                 return
-            self._on_progress(Progress(f"loading judge {self.engine.record.judge!r}", 0, None, None))
-            await self.engine.start()
-            asked = replies()
-            # Registered after the engine's own imports, so that it runs before theirs: the exit handler
-            # of multiprocessing waits for the engine's processes.
-            atexit.register(self._finalizer)
-            self._on_progress(Progress("preparing grammars", 0, None, None))
-            await self.engine.warm_up(asked)
-            self._started = True
+            if self._failure is not None and self._failures > failures:
+                raise self._failure
+            try:
+                await self._load(replies)
+            except OfflineSummError as error:
+                self._failure, self._failures = error, self._failures + 1
+                raise
+            self._started, self._failure = True, None
             self._on_progress(Progress(stage, 0, None, None))
+
+    async def _load(self, replies: Callable[[], Sequence[Reply]]) -> None:
+        self._on_progress(Progress(f"loading judge {self.engine.record.judge!r}", 0, None, None))
+        await self.engine.start()
+        asked = replies()
+        # Registered after the engine's own imports, so that it runs before theirs: the exit handler
+        # of multiprocessing waits for the engine's processes.
+        atexit.register(self._finalizer)
+        self._on_progress(Progress("preparing grammars", 0, None, None))
+        await self.engine.warm_up(asked)
 
     def close(self, *, interrupted: bool = False) -> None:
         """Stop the judge, at once if the program is being interrupted. A later start loads it again."""

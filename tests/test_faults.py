@@ -6,7 +6,7 @@ import pytest
 
 from offline_summ import ScriptedEngine, SummarizationOptions, SummarizationScorer
 from offline_summ.engines.base import Completion
-from offline_summ.errors import UsageError
+from offline_summ.errors import JudgeError, UsageError
 from offline_summ.prompts import load_prompts
 
 SOURCE = "The mill in Linz opened in 1912. Anna Berg ran it for thirty years. It closed in 1980."
@@ -62,6 +62,28 @@ def test_a_scorer_is_used_at_once_by_many_after_it_was_closed():
     for _ in range(2):
         assert [result.status for result in asyncio.run(work())] == ["scored"] * 3
         scorer.close()
+
+
+def test_a_judge_that_cannot_load_is_tried_once_for_all_who_wait():
+    class Broken(ScriptedEngine):
+        starts = 0
+
+        async def start(self):
+            Broken.starts += 1
+            await asyncio.sleep(0.05)
+            raise JudgeError("It is broken.")
+
+    scorer = SummarizationScorer(Broken(base()._script), SummarizationOptions(protocol="itemized"))
+
+    async def work():
+        return await asyncio.gather(
+            *(scorer.ascore(SOURCE, SUMMARY) for _ in range(5)), return_exceptions=True
+        )
+
+    for tried in (1, 2):
+        assert [str(error) for error in asyncio.run(work())] == ["It is broken."] * 5
+        assert Broken.starts == tried
+    scorer.close()
 
 
 @pytest.mark.parametrize("request_to_end", [SystemExit(3), KeyboardInterrupt()])
