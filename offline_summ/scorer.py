@@ -6,7 +6,6 @@ files and the command line.
 
 import asyncio
 import time
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -14,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from offline_summ import messages
-from offline_summ.calibration import Axis, Calibration, load_calibration, shipped_calibration
+from offline_summ.calibration import Axis
+from offline_summ.calibration_choice import CalibrationChoice
 from offline_summ.engines.base import SEED, Engine, Reply
 from offline_summ.engines.choice import engine_of, judge_of
 from offline_summ.errors import ExampleError, OfflineSummError, UsageError
+from offline_summ.example import check, example_of
 from offline_summ.judges import GrammarBackend, Judge
 from offline_summ.options import SummarizationOptions, checked_questions
 from offline_summ.prompts import PromptLibrary, PromptSet, load_prompts
@@ -35,14 +36,10 @@ from offline_summ.schemas import (
     RunRecord,
     Step,
     SummarizationResult,
-    UsedCalibration,
 )
 from offline_summ.session import Session
 from offline_summ.weights import default_home, ignore_progress
 from offline_summ.weights_files import OnProgress
-
-# No tokenizer packs more characters of prose into a token on average; far longer texts need no counting.
-_MAX_CHARACTERS_PER_TOKEN = 50
 
 
 @dataclass(frozen=True)
@@ -94,10 +91,9 @@ class SummarizationScorer:
         own = judge.protocol if isinstance(judge, Judge) else "joint"
         self._protocol: Protocol = self._options.protocol or own
         _refuse_what_would_be_ignored(self._options, self._protocol)
-        self._calibration = _given_calibration(self._options.calibration)
-        if self._calibration is not None:
-            # The weights are not known yet; what is known is checked before they load.
-            self._check_calibration(self._calibration[1].weights_sha256)
+        self._calibration = CalibrationChoice(
+            self._options.calibration, protocol=self._protocol, prompts_sha256=self._prompts_used()
+        )
         self._drawn = Memo[itemized.DrawnQuestions]()
         engine = engine_of(judge, grammar_backend, home or default_home(), on_progress)
         self._session = Session(engine, on_progress)
@@ -201,7 +197,8 @@ class SummarizationScorer:
 
     async def _start(self) -> None:
         def replies() -> Sequence[Reply]:
-            self._choose_calibration()
+            engine = self._session.engine.record
+            self._calibration.settle(engine.judge, engine.weights_sha256)
             return self._replies()
 
         await self._session.start(replies, "scoring")
@@ -225,30 +222,6 @@ class SummarizationScorer:
             )
         return (*asked, *worded)
 
-    def _choose_calibration(self) -> None:
-        """Refuse a calibration that does not hold here; look for a shipped one if none was given."""
-        if self._protocol == "joint" or self._options.calibration == "none":
-            return
-        weights = self._session.engine.record.weights_sha256
-        if self._calibration is not None:
-            self._check_calibration(weights)
-            return
-        shipped = shipped_calibration(self._session.engine.record.judge)
-        if shipped is not None and not shipped.difference(
-            weights_sha256=weights, protocol=self._protocol, prompts_sha256=self._prompts_used(), origin=""
-        ):
-            self._calibration = "shipped", shipped
-
-    def _check_calibration(self, weights_sha256: str | None) -> None:
-        name, calibration = self._calibration or ("", None)
-        if calibration is not None:
-            calibration.check(
-                weights_sha256=weights_sha256,
-                protocol=self._protocol,
-                prompts_sha256=self._prompts_used(),
-                origin=name,
-            )
-
     def _prompts_used(self) -> dict[str, str]:
         languages = self._prompts.languages
         used = [self._options.language] if self._options.language is not None else [*languages]
@@ -265,13 +238,13 @@ class SummarizationScorer:
             source=self._options.source,
             extractor=self._options.source_extractor,
         )
-        return await self._score(_example(id, source, messages.summary_of(output)), questions)
+        return await self._score(example_of(id, source, messages.summary_of(output)), questions)
 
     async def _score_text(
         self, source: str | Sequence[str], summary: str, id: str | None, questions: Sequence[str] | None
     ) -> SummarizationResult:
         joined = messages.source_of(None, None, source=source)
-        return await self._score(_example(id, joined, messages.text_of(summary)), questions)
+        return await self._score(example_of(id, joined, messages.text_of(summary)), questions)
 
     async def _score(self, example: Example, questions: Sequence[str] | None) -> SummarizationResult:
         options, dialogue, started = self._options, Dialogue(self._session.engine), time.monotonic()
@@ -279,7 +252,7 @@ class SummarizationScorer:
         asked = self._questions(questions)
         outcome: _Outcome | Failure | None = None
         try:
-            _check(example, self._session.engine.context_length)
+            check(example, self._session.engine.context_length)
         except ExampleError as error:
             outcome = Failure(kind=error.kind, message=str(error), step="input")
         if outcome is None:
@@ -330,7 +303,6 @@ class SummarizationScorer:
         self, example: Example, questions: tuple[str, ...] | None, dialogue: Dialogue, prompts: PromptSet
     ) -> _Outcome:
         options = self._options
-        calibration = self._calibration[1] if self._calibration else None
         axes: tuple[Axis, ...] = ("alignment", "coverage") if options.axes == "both" else (options.axes,)
         task = Task(
             source=example.source,
@@ -339,7 +311,7 @@ class SummarizationScorer:
             max_questions=options.max_questions,
             questions=questions,
             reasons=options.reasons or "all",
-            scales={a: calibration.scale(a, prompts.language) for a in axes} if calibration else {},
+            scales=self._calibration.scales(axes, prompts.language),
         )
         if self._protocol == "joint":
             judgement = await joint.judge(dialogue, prompts, task)
@@ -349,7 +321,7 @@ class SummarizationScorer:
             "no_claims": options.axes != "coverage" and not judgement.claims,
             "no_questions": options.axes != "alignment" and not judgement.questions,
             "uncalibrated": self._protocol != "joint"
-            and not all(calibration and calibration.covers(axis, prompts.language) for axis in axes),
+            and not self._calibration.covers(axes, prompts.language),
         }
         notes = (*(note for note, holds in undefined.items() if holds), *judgement.notes)
         worded, figures = None, reason.figures(judgement, axes=options.axes, scale=options.scale)
@@ -367,9 +339,7 @@ class SummarizationScorer:
             weights_sha256=engine.weights_sha256,
             prompts_sha256=prompts.sha256,
             protocol=self._protocol,
-            calibration=UsedCalibration(name=self._calibration[0], sha256=self._calibration[1].sha256)
-            if self._calibration
-            else None,
+            calibration=self._calibration.used,
             language=prompts.language,
             engine=engine.engine,
             dtype=engine.dtype,
@@ -402,34 +372,3 @@ def _refuse_what_would_be_ignored(options: SummarizationOptions, protocol: Proto
                     f"{name} is given, but protocol 'joint' has no use for it.",
                     "Choose protocol 'itemized', or leave it out.",
                 )
-
-
-def _given_calibration(given: str | Path | None) -> tuple[str, Calibration] | None:
-    if given is None or given == "none":
-        return None
-    return Path(given).name, load_calibration(Path(given))
-
-
-def _example(id: str | None, source: str, summary: str) -> Example:
-    if id is not None and (not isinstance(id, str) or any("\ud800" <= c <= "\udfff" for c in id)):
-        raise UsageError(f"id is {id!r}.", "Give a string of valid characters, or None.")
-    return Example(id=id, source=source, summary=summary)
-
-
-def _check(example: Example, context_length: int | None) -> None:
-    if _is_blank(example.source):
-        raise ExampleError("empty_source", "The source holds no text.", "Give a source with text.")
-    if _is_blank(example.summary):
-        raise ExampleError("empty_summary", "The summary holds no text.", "Give a summary with text.")
-    characters = len(example.source) + len(example.summary)
-    if context_length is not None and characters > _MAX_CHARACTERS_PER_TOKEN * context_length:
-        raise ExampleError(
-            "source_too_long",
-            f"The texts have {characters} characters, too many for the judge's {context_length} tokens.",
-            "Shorten the source, or use a judge with a longer context.",
-        )
-
-
-def _is_blank(text: str) -> bool:
-    """Whether `text` has nothing but spaces, control and format characters, and replaced surrogates."""
-    return not any(unicodedata.category(c)[0] in "LMNPS" and c != "\ufffd" for c in text)
