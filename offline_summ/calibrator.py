@@ -14,7 +14,7 @@ from offline_summ.calibration import UNCALIBRATED, Axis, Calibration, FittedScal
 from offline_summ.calibration_fit import CurvePoint, Judged, fit_axis, learning_curve, refuse_too_few
 from offline_summ.engines.base import Engine
 from offline_summ.engines.choice import engine_of, judge_of
-from offline_summ.errors import ExampleError, FailureKind, JudgeError
+from offline_summ.errors import ExampleError, FailureKind, JudgeError, UsageError
 from offline_summ.grammar import decision_grammar
 from offline_summ.judges import Judge
 from offline_summ.labelled import LabelledItem
@@ -55,11 +55,13 @@ class CalibrationReport:
         calibration: the calibration.
         curves: axis and language to learning curve.
         labels: what it was fitted to.
+        unfitted: axis to the reason why it has no scale.
     """
 
     calibration: Calibration
     curves: Mapping[tuple[Axis, str], Sequence[CurvePoint]]
     labels: JudgedLabels
+    unfitted: Mapping[Axis, str] = field(default_factory=dict)
 
 
 def calibrate_judge(
@@ -162,7 +164,7 @@ def fit(labels: JudgedLabels, engine: Engine, prompts: PromptLibrary) -> Calibra
         prompts: the prompts it was asked with.
 
     Raises:
-        UsageError: the items of an axis cannot be fitted, see `calibration_fit.fit_scale`.
+        UsageError: no axis can be fitted, see `calibration_fit.fit_scale`.
         JudgeError: no item could be judged.
     """
     if not labels.judged:
@@ -170,8 +172,15 @@ def fit(labels: JudgedLabels, engine: Engine, prompts: PromptLibrary) -> Calibra
         raise JudgeError(f"No labelled item could be judged: {kinds}.", "Use a judge with a longer context.")
     axes: dict[Axis, dict[str, FittedScale]] = {}
     curves: dict[tuple[Axis, str], Sequence[CurvePoint]] = {}
+    unfitted: dict[Axis, str] = {}
     for axis, judged in labels.judged.items():
-        axes[axis] = fit_axis(judged)
+        try:
+            axes[axis] = fit_axis(judged)
+        except UsageError as error:
+            if len(labels.judged) == len(unfitted) + 1:
+                raise UsageError(f"Axis {axis!r}: {error.message}", error.hint) from None
+            unfitted[axis] = error.message
+            continue
         for language in axes[axis]:
             own = [each for each in judged if language in ("all", each.language)]
             curves[axis, language] = learning_curve(own)
@@ -182,7 +191,7 @@ def fit(labels: JudgedLabels, engine: Engine, prompts: PromptLibrary) -> Calibra
         prompts_sha256={name: p.digest("itemized") for name, p in prompts.languages.items()},
         axes=axes,
     )
-    return CalibrationReport(calibration, curves, labels)
+    return CalibrationReport(calibration, curves, labels, unfitted)
 
 
 async def _decide(

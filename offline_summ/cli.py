@@ -325,6 +325,8 @@ def calibrate(
     tokens, failures = report.labels.tokens, report.labels.failures
     cached = tokens.cached / max(tokens.prompt, 1)
     write(f"{tokens.prompt} prompt tokens, {cached:.0%} of them from the prefix cache\n")
+    for axis, why in report.unfitted.items():
+        write(f"Not fitted: {axis}. {why}\n")
     for kind, count in failures.items():
         write(f"Left out: {count} items, {kind}\n")
     if output is not None:

@@ -113,6 +113,18 @@ def test_a_judge_that_fails_is_one_error_and_not_a_group_of_them():
         calibrate_judge(ScriptedEngine(script), items(30))
 
 
+def test_an_axis_that_cannot_be_fitted_is_told_and_the_other_one_is_kept():
+    def script(request):
+        yes, no = request.verdict_words
+        right = "is true" in request.messages[-1].content
+        p = 0.9 if right == (request.step == "source_judgement") else 0.2
+        return Completion(text=yes, probabilities={yes: p, no: 1 - p})
+
+    report = calibrate_judge(ScriptedEngine(script), [*items(60), *items(60, axis="coverage")])
+    assert set(report.calibration.axes) == {"alignment"}
+    assert "do not separate the 60 labelled items" in report.unfitted["coverage"]
+
+
 def test_a_judge_that_knows_nothing_is_refused():
     def script(request):
         yes, *others = request.verdict_words
