@@ -214,7 +214,9 @@ class Calibration(_Frozen):
             weights_sha256=weights_sha256, protocol=protocol, prompts_sha256=prompts_sha256, origin=origin
         )
         if sentence is not None:
-            raise UsageError(sentence, _AGAIN)
+            raise UsageError(
+                sentence, "Score with what it was fitted with, or run `offline-summ calibrate` again."
+            )
 
 
 def load_calibration(path: Path) -> Calibration:

@@ -366,9 +366,11 @@ def _failure_of(error: Exception, step: Step, exceeded: float | None) -> Failure
 
 def _refuse_what_would_be_ignored(options: SummarizationOptions, protocol: Protocol) -> None:
     if protocol == "joint":
-        for name in ("reasons", "calibration"):
-            if getattr(options, name) is not None:
+        calibration = None if options.calibration == "none" else options.calibration
+        for name, value in (("reasons", options.reasons), ("calibration", calibration)):
+            if value is not None:
+                own = "" if options.protocol else ", which is this judge's own,"
                 raise UsageError(
-                    f"{name} is given, but protocol 'joint' has no use for it.",
+                    f"{name} is given, but protocol 'joint'{own} has no use for it.",
                     "Choose protocol 'itemized', or leave it out.",
                 )

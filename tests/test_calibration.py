@@ -177,7 +177,9 @@ def test_the_same_weights_protocol_and_prompts_are_accepted(calibration):
 def test_every_change_is_named_and_refused(calibration, change, sentence):
     here = {**HERE, **change, "origin": "c.json"}
     assert calibration.difference(**here) == sentence
-    assert str(refusal(calibration.check, **here)) == f"{sentence} Run `offline-summ calibrate` again."
+    assert str(refusal(calibration.check, **here)) == (
+        f"{sentence} Score with what it was fitted with, or run `offline-summ calibrate` again."
+    )
 
 
 @pytest.mark.parametrize("prompts", [{}, {"en": "e" * 64}, {"zh": "0" * 64}])

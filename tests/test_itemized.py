@@ -337,7 +337,11 @@ def test_line_breaks_and_markers_in_a_claim_cannot_leave_their_place():
     ("options", "named"),
     [
         ({"protocol": "joint", "reasons": "none"}, "reasons"),
-        ({"protocol": "joint", "calibration": "none"}, "calibration"),
+        (
+            {"protocol": "joint", "calibration": "c.json"},
+            "calibration is given, but protocol .joint. has no use",
+        ),
+        ({"calibration": "c.json"}, "protocol .joint., which is this judge.s own, has no use"),
         ({"axes": "alignment", "questions": ["Q?"]}, "questions"),
         ({"questions": []}, "0 questions"),
         ({"questions": "Q?"}, "questions is of type str"),
