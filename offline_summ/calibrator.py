@@ -82,7 +82,7 @@ def calibrate_judge(
         on_progress: told about loading and judging, from any thread.
 
     Raises:
-        UsageError: the items of an axis cannot be fitted, see `calibration_fit.fit_scale`.
+        UsageError: an axis has too few labels, or no axis can be fitted; see `calibration_fit`.
         JudgeError: the judge cannot be loaded, failed, or could judge no item.
     """
     for axis, what in _LABELS.items():

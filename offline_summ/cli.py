@@ -252,7 +252,7 @@ def score(
         prompts=prompts,
         timeout=timeout,
     )
-    texts = None if source is None or summary is None else _read_pair(source, summary)
+    texts = None if source is None or summary is None else (_read_text(source), _read_text(summary))
     with progress_line(quiet) as progress:
         scorer = SummarizationScorer(
             chosen,
@@ -395,10 +395,6 @@ def _find_judge(name: str | None, models: list[Path] | None) -> "Judge":
 
     registry = load_registry(*models or ())
     return registry.get(registry.default) if name is None else resolve_judge(name, registry)
-
-
-def _read_pair(source: str, summary: str) -> tuple[str, str]:
-    return _read_text(source), _read_text(summary)
 
 
 def _read_text(name: str) -> str:

@@ -6,13 +6,13 @@ scoring, judges or engines, and never guesses: where there is no text it returns
 """
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from offline_summ.errors import InputError, UsageError
+from offline_summ.surrogates import without_surrogates
 
 __all__ = ["Extractor", "ToolResult", "extract_tool_results", "run_of", "source_of", "summary_of", "text_of"]
 
@@ -54,7 +54,6 @@ _ATTRIBUTES = frozenset(
     {"role", "type", "kind", "part_kind", "function", "tool_calls", "thought", "state", "source", "data"}
 ).union(_INPUT_KEYS, _OUTPUT_KEYS, _TEXT_KEYS, _NESTED_TOOL_KEYS, _NAME_KEYS, _ID_KEYS, _VALUE_KEYS)
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _Path = tuple[int, ...]
 """The ids of the containers being read: its length bounds the depth, its members break cycles."""
@@ -192,7 +191,7 @@ def run_of(data: Any) -> tuple[Any, Any]:
 def _given_text(value: Any, origin: str) -> str:
     """Join what an extractor or the `source` option gave, or refuse it without showing it."""
     if isinstance(value, str):
-        return _without_surrogates(value)
+        return without_surrogates(value)
     hint = "Give a str, or a list of str."
     if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray | memoryview):
         raise UsageError(f"{origin} of type {type(value).__name__!r}, not a text.", hint)
@@ -202,13 +201,13 @@ def _given_text(value: Any, origin: str) -> str:
                 f"{origin} whose item {number} is of type {type(item).__name__!r}, not a text.",
                 hint,
             )
-    return _without_surrogates("\n\n".join(item for item in value if item.strip()))
+    return without_surrogates("\n\n".join(item for item in value if item.strip()))
 
 
 def _run_text(value: Any, roles: frozenset[str], keys: tuple[str, ...], path: _Path) -> str:
     """Return the text that `roles` wrote in `value`: the user's first, or the assistant's last."""
     if isinstance(value, str):
-        return _without_surrogates(value)
+        return without_surrogates(value)
     if not _may_enter(value, path):
         return ""
     path = (*path, id(value))
@@ -242,7 +241,7 @@ def _run_text(value: Any, roles: frozenset[str], keys: tuple[str, ...], path: _P
 
 def _text(value: Any, path: _Path) -> str:
     if isinstance(value, str):
-        return _without_surrogates(value)
+        return without_surrogates(value)
     if not _may_enter(value, path):
         return ""
     path = (*path, id(value))
@@ -405,12 +404,6 @@ def _join(texts: Iterator[str]) -> str:
             joined.append("\n")
         joined.append(text)
     return "".join(joined)
-
-
-def _without_surrogates(text: str) -> str:
-    if _SURROGATE.search(text) is None:
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _type_name(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from offline_summ.errors import UsageError
 from offline_summ.schemas import Protocol
 from offline_summ.scoring import Axes
+from offline_summ.surrogates import without_surrogates
 
 ReasonMode = Literal["composed", "judge", "none"]
 Reasons = Literal["all", "failing", "none"]
@@ -111,9 +112,7 @@ def checked_questions(questions: object) -> tuple[str, ...]:
             raise UsageError(
                 f"Question {number} holds no text.", "Give questions that the summary may answer."
             )
-        # A lone surrogate is not text, and no result that holds one could be written.
-        text = question.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        text = " ".join(text.split())
+        text = " ".join(without_surrogates(question).split())
         if text in found:
             raise UsageError(f"Question {number} repeats question {found[text]}.", "Ask each question once.")
         found[text] = number

@@ -15,15 +15,9 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from bench_verdicts import chosen, pairs
+from bench_verdicts import chosen, shared
 
 AT_ONCE = 16
-
-
-def found(text, there):
-    """Share of the word pairs of a text that another text has too."""
-    wanted, there = pairs(text), set(pairs(there))
-    return sum(pair in there for pair in wanted) / max(len(wanted), 1)
 
 
 def spearman(values, people, documents):
@@ -97,8 +91,8 @@ def report(examples, results, seconds):
 def lexical(examples):
     people = [statistics.mean(fact.label for fact in example) for example in examples]
     documents = [example[0].document for example in examples]
-    facts = [statistics.mean(found(f.text, example[0].summary) for f in example) for example in examples]
-    source = [found(example[0].source, example[0].summary) for example in examples]
+    facts = [statistics.mean(shared(f.text, example[0].summary) for f in example) for example in examples]
+    source = [shared(example[0].source, example[0].summary) for example in examples]
     return {
         "word pairs of the key facts": spearman(facts, people, documents),
         "word pairs of the source": spearman(source, people, documents),

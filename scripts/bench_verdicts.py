@@ -25,11 +25,14 @@ def pairs(text):
     return list(itertools.pairwise(words)) or [(word,) for word in words]
 
 
-def lexical(item):
-    """Share of the item's word pairs that the other text has too."""
-    there = set(pairs(item.source if item.axis == "alignment" else item.summary))
-    wanted = pairs(item.text)
+def shared(text, other):
+    """Share of the word pairs of a text that another text has too."""
+    wanted, there = pairs(text), set(pairs(other))
     return sum(pair in there for pair in wanted) / max(len(wanted), 1)
+
+
+def lexical(item):
+    return shared(item.text, item.source if item.axis == "alignment" else item.summary)
 
 
 def chosen(items, half):

@@ -35,6 +35,7 @@ ROOMS = (
     "airgap",
     "scoring",
     "schemas",
+    "surrogates",
     "options",
     "example",
     "calibration",
