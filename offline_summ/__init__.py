@@ -10,7 +10,15 @@ Importing this package loads no model library, opens no connection and changes n
 """
 
 from offline_summ.engines.scripted import ScriptedEngine
-from offline_summ.errors import InputError, JudgeError, OfflineSummError, UsageError, WeightsError
+from offline_summ.errors import (
+    InputError,
+    JudgeError,
+    JudgeStoppedError,
+    OfflineSummError,
+    UsageError,
+    WeightsError,
+)
+from offline_summ.evals import EvalInput, EvalItem, EvalsOutcome, arun_evals, run_evals
 from offline_summ.judges import Judge
 from offline_summ.messages import ToolResult, extract_tool_results
 from offline_summ.options import SummarizationOptions
@@ -18,10 +26,14 @@ from offline_summ.schemas import Example, SummarizationResult
 from offline_summ.scorer import SummarizationScorer
 
 __all__ = [
+    "EvalInput",
+    "EvalItem",
+    "EvalsOutcome",
     "Example",
     "InputError",
     "Judge",
     "JudgeError",
+    "JudgeStoppedError",
     "OfflineSummError",
     "ScriptedEngine",
     "SummarizationOptions",
@@ -30,5 +42,7 @@ __all__ = [
     "ToolResult",
     "UsageError",
     "WeightsError",
+    "arun_evals",
     "extract_tool_results",
+    "run_evals",
 ]

@@ -12,16 +12,34 @@ import sys
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from offline_summ.cli_batch import batch
+from offline_summ.cli_inputs import STDIN, find_judge, read_questions, read_run, read_text
+from offline_summ.cli_options import (
+    AxesOption,
+    CalibrationOption,
+    GrammarBackendOption,
+    HomeOption,
+    JudgeOption,
+    LanguageOption,
+    MaxQuestionsOption,
+    ModelsOption,
+    PromptsOption,
+    ProtocolOption,
+    QuestionsOption,
+    QuietOption,
+    ReasonOption,
+    ReasonsOption,
+    ScaleOption,
+)
 from offline_summ.errors import (
     EXIT_BELOW_THRESHOLD,
     EXIT_JUDGE,
     EXIT_OK,
     EXIT_USAGE,
-    InputError,
     OfflineSummError,
     UsageError,
     exit_code_of,
@@ -29,10 +47,8 @@ from offline_summ.errors import (
 from offline_summ.terminal import complain, fill_closed_descriptors, progress_line, show, terminal, write
 
 if TYPE_CHECKING:
-    from offline_summ.judges import Judge
     from offline_summ.schemas import SummarizationResult
 
-_STDIN = "-"
 _WRITE_ERRORS = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EDQUOT)
 _CLICK_ERROR = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
@@ -48,19 +64,6 @@ judges_app = typer.Typer(
     help="List, show and fetch judge models.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(judges_app, name="judges")
-
-ModelsOption = Annotated[
-    list[Path] | None,
-    typer.Option("--models", metavar="FILE", help="A models.toml of your own; may be given more than once."),
-]
-HomeOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        metavar="DIR",
-        help="Folder for weights and logs. Default: $OFFLINE_SUMM_HOME, or one in the user's cache.",
-    ),
-]
 
 
 class _Stopped(BaseException):
@@ -138,57 +141,17 @@ def score(
             help='JSON with the "input" and "output" of a run, instead of SOURCE and SUMMARY.',
         ),
     ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option("--judge", metavar="NAME|DIR", help="Judge: a name in models.toml or a model folder."),
-    ] = None,
-    protocol: Annotated[
-        Literal["joint", "itemized"] | None,
-        typer.Option("--protocol", help="How the judge is asked. Default: the judge's own."),
-    ] = None,
-    axes: Annotated[
-        Literal["both", "alignment", "coverage"],
-        typer.Option("--axes", help="Axes to score; one alone is then the score."),
-    ] = "both",
-    max_questions: Annotated[
-        int | None,
-        typer.Option("--max-questions", metavar="N", help="Most questions to draw from the source (10)."),
-    ] = None,
-    questions: Annotated[
-        Path | None,
-        typer.Option(
-            "--questions",
-            metavar="FILE",
-            help="Questions or facts to ask of the summary instead of drawn ones, one a line.",
-        ),
-    ] = None,
-    scale: Annotated[
-        float, typer.Option("--scale", metavar="X", help="What a perfect score is worth.")
-    ] = 1.0,
-    language: Annotated[
-        str | None,
-        typer.Option("--language", metavar="CODE", help="Prompts: en, ja or zh. Default: by the source."),
-    ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option("--prompts", metavar="DIR", help="Prompts of your own that replace the shipped ones."),
-    ] = None,
-    reason: Annotated[
-        Literal["composed", "judge", "none"],
-        typer.Option("--reason", help="Compose the reason from the verdicts, or let the judge word it."),
-    ] = "composed",
-    reasons: Annotated[
-        Literal["all", "failing", "none"] | None,
-        typer.Option("--reasons", help="Verdicts to give reasons and evidence for; itemized only (all)."),
-    ] = None,
-    calibration: Annotated[
-        str | None,
-        typer.Option(
-            "--calibration",
-            metavar="FILE|none",
-            help="What `offline-summ calibrate` wrote; itemized only. Default: the shipped one.",
-        ),
-    ] = None,
+    judge: JudgeOption = None,
+    protocol: ProtocolOption = None,
+    axes: AxesOption = "both",
+    max_questions: MaxQuestionsOption = None,
+    questions: QuestionsOption = None,
+    scale: ScaleOption = 1.0,
+    language: LanguageOption = None,
+    prompts: PromptsOption = None,
+    reason: ReasonOption = "composed",
+    reasons: ReasonsOption = None,
+    calibration: CalibrationOption = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="S", help="Most seconds, loading excluded.")
     ] = None,
@@ -196,15 +159,10 @@ def score(
     fail_under: Annotated[
         float | None, typer.Option("--fail-under", metavar="X", help="Exit with 1 if the score is below X.")
     ] = None,
-    grammar_backend: Annotated[
-        Literal["guidance", "outlines", "xgrammar"] | None,
-        typer.Option(
-            "--grammar-backend", help="What holds the judge to its grammars. Default: the judge's own."
-        ),
-    ] = None,
+    grammar_backend: GrammarBackendOption = None,
     models: ModelsOption = None,
     home: HomeOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Score one summary against its source.
 
@@ -214,7 +172,7 @@ def score(
         raise UsageError(
             f"--fail-under is {fail_under!r}.", f"Give a number from 0 to the scale, which is {scale:g}."
         )
-    run_input, run_output = _read_run(run) if run is not None else (None, None)
+    run_input, run_output = read_run(run) if run is not None else (None, None)
     if run is not None and (source is not None or summary is not None):
         raise UsageError("--run stands instead of SOURCE and SUMMARY.", "Give one or the other.")
     if run is None and (source is None or summary is None):
@@ -234,14 +192,14 @@ def score(
     from offline_summ.weights import default_home
 
     inputs = {"SOURCE": source, "SUMMARY": summary, "--questions": questions and str(questions)}
-    piped = [name for name, value in inputs.items() if value == _STDIN]
+    piped = [name for name, value in inputs.items() if value == STDIN]
     if len(piped) > 1:
         raise UsageError(f"{' and '.join(piped)} are both '-'.", "Give a file for one of them.")
 
-    chosen = _find_judge(judge, models)
+    chosen = find_judge(judge, models)
     options = SummarizationOptions(
         max_questions=DEFAULT_QUESTIONS if max_questions is None else max_questions,
-        questions=None if questions is None else _read_questions(questions),
+        questions=None if questions is None else read_questions(questions),
         scale=scale,
         axes=axes,
         protocol=protocol,
@@ -252,7 +210,7 @@ def score(
         prompts=prompts,
         timeout=timeout,
     )
-    texts = None if source is None or summary is None else (_read_text(source), _read_text(summary))
+    texts = None if source is None or summary is None else (read_text(source), read_text(summary))
     with progress_line(quiet) as progress:
         scorer = SummarizationScorer(
             chosen,
@@ -271,27 +229,24 @@ def score(
         raise typer.Exit(complain(message, EXIT_BELOW_THRESHOLD))
 
 
+app.command()(batch)
+
+
 @app.command()
 def calibrate(
     data: Annotated[
         list[Path] | None,
         typer.Option("--data", metavar="FILE", help="Labelled examples, JSON Lines; may be given again."),
     ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option("--judge", metavar="NAME|DIR", help="Judge: a name in models.toml or a model folder."),
-    ] = None,
+    judge: JudgeOption = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write it. Default: nowhere."),
     ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option("--prompts", metavar="DIR", help="Prompts of your own that replace the shipped ones."),
-    ] = None,
+    prompts: PromptsOption = None,
     models: ModelsOption = None,
     home: HomeOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Fit a judge's thresholds and probabilities to labels of people.
 
@@ -315,7 +270,7 @@ def calibrate(
     items = read_labelled(data)
     with progress_line(quiet) as progress:
         report = calibrate_judge(
-            _find_judge(judge, models),
+            find_judge(judge, models),
             items,
             prompts=prompts,
             home=home or default_home(),
@@ -364,7 +319,7 @@ def show_judge(
     from offline_summ.render import judge_view
     from offline_summ.weights import default_home, is_ready
 
-    judge = _find_judge(name, models)
+    judge = find_judge(name, models)
     show(judge_view(judge, is_ready(judge, home or default_home())))
 
 
@@ -376,53 +331,18 @@ def fetch_judges(
     ] = None,
     models: ModelsOption = None,
     home: HomeOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Fetch and prepare the weights of judges. The only command that may use the network."""
     from offline_summ.weights import default_home, fetch_judge, is_ready
 
     place = home or default_home()
-    for judge in [_find_judge(name, models) for name in names or (None,)]:
+    for judge in [find_judge(name, models) for name in names or (None,)]:
         there = is_ready(judge, place)
         with progress_line(quiet) as progress:
             prepared = fetch_judge(judge, place, progress.show)
         what = "was ready, and its digests are right" if there else "is ready"
         write(f"Judge {judge.name!r} {what}: {prepared.folder}\n")
-
-
-def _find_judge(name: str | None, models: list[Path] | None) -> "Judge":
-    from offline_summ.judges import load_registry, resolve_judge
-
-    registry = load_registry(*models or ())
-    return registry.get(registry.default) if name is None else resolve_judge(name, registry)
-
-
-def _read_text(name: str) -> str:
-    from offline_summ.documents import decode_text, read_document
-
-    if name != _STDIN:
-        return read_document(Path(name))
-    if sys.stdin is None:
-        raise InputError("Standard input is closed.", "Redirect a file into it, or name the file.")
-    return decode_text(sys.stdin.buffer.read(), _STDIN)
-
-
-def _read_questions(path: Path) -> list[str]:
-    from offline_summ.options import checked_questions
-
-    lines = _read_text(str(path)).replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    try:
-        return list(checked_questions([line for line in lines if line.strip()]))
-    except UsageError as error:
-        said = error.message[:1].lower() + error.message[1:]
-        raise UsageError(f"Questions {str(path)!r}: {said}", error.hint) from None
-
-
-def _read_run(name: str) -> tuple[Any, Any]:
-    from offline_summ.documents import parse_json
-    from offline_summ.messages import run_of
-
-    return run_of(parse_json(_read_text(name), name))
 
 
 def _print_result(result: "SummarizationResult", as_json: bool) -> None:

@@ -133,8 +133,9 @@ def parse_json(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
+        what = error.msg.lower().removesuffix(" at")
         raise InputError(
-            f"{name!r} is not JSON: {error.msg.lower()} in line {error.lineno}, column {error.colno}.",
+            f"{name!r} is not JSON: {what} in line {error.lineno}, column {error.colno}.",
             "Give a file with one JSON object.",
         ) from None
     except (RecursionError, ValueError):

@@ -4,7 +4,8 @@
     ├── UsageError                       2   an option, a judge name, models.toml or a prompt is wrong
     ├── InputError                       3   an input cannot be read as text
     ├── JudgeError                       4   the judge or its engine cannot work
-    │   └── WeightsError                 4   weights are missing, changed, or cannot be prepared
+    │   ├── WeightsError                 4   weights are missing, changed, or cannot be prepared
+    │   └── JudgeStoppedError            4   the engine is gone, as after a crash
     └── ExampleError                     -   one example cannot be scored; its kind becomes a `Failure`
 
 Every error is one sentence (what happened, with the offending value in repr form) and one hint (what to
@@ -85,6 +86,10 @@ class JudgeError(OfflineSummError):
 
 class WeightsError(JudgeError):
     """The weights of a judge are missing, differ from their digest, or cannot be prepared."""
+
+
+class JudgeStoppedError(JudgeError):
+    """The engine is gone, with all requests on their way; closed and started again, it may work."""
 
 
 class ExampleError(OfflineSummError):

@@ -82,7 +82,9 @@ class _Row:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise self._wrong(f"not JSON, {error.msg.lower()} in column {error.colno}") from None
+            raise self._wrong(
+                f"not JSON, {error.msg.lower().removesuffix(' at')} in column {error.colno}"
+            ) from None
         except (RecursionError, ValueError):
             raise self._wrong("JSON that is nested too deep or holds a number too long") from None
         if not isinstance(row, dict):

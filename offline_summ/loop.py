@@ -18,13 +18,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _Done(Generic[T]):
+class Done(Generic[T]):
     """What a coroutine came to. An exit request is carried as a value: raised, it would end the loop."""
 
     value: T | None = None
     exit: BaseException | None = None
 
     def get(self) -> T:
+        """Return the value, or raise the exit request."""
         if self.exit is not None:
             raise self.exit
         return self.value  # type: ignore[return-value]
@@ -45,7 +46,7 @@ class LoopThread:
         """Whether the thread was started, in this process, and not stopped."""
         return self._loop is not None and self._process == os.getpid()
 
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[_Done[T]]":
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[Done[T]]":
         """Schedule `coroutine` from any thread but the loop's own.
 
         Raises:
@@ -61,7 +62,7 @@ class LoopThread:
                 self._thread.start()
             refusal = self._refusal()
             if refusal is None:
-                return asyncio.run_coroutine_threadsafe(_carried(coroutine), self._loop)
+                return asyncio.run_coroutine_threadsafe(carried(coroutine), self._loop)
         coroutine.close()
         raise refusal
 
@@ -116,11 +117,12 @@ class LoopThread:
             loop.close()
 
 
-async def _carried(coroutine: Coroutine[Any, Any, T]) -> _Done[T]:
+async def carried(coroutine: Coroutine[Any, Any, T]) -> Done[T]:
+    """Await `coroutine` and return what it came to; other exceptions than exit requests are raised."""
     try:
-        return _Done(value=await coroutine)
+        return Done(value=await coroutine)
     except (KeyboardInterrupt, SystemExit) as exit_request:
-        return _Done(exit=exit_request)
+        return Done(exit=exit_request)
 
 
 async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

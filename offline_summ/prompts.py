@@ -347,6 +347,8 @@ def language_of(text: str) -> str:
     Goes by script alone: kana means Japanese, Han characters without kana mean Chinese. The judge is told to
     write in the language of the text in any case.
     """
+    if text.isascii():
+        return "en"
     letters = len(_LETTER.findall(text))
     kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
     if letters and kana + han > _HAN_SHARE * letters:

@@ -41,6 +41,12 @@ Note = Literal[
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 _COMPUTED = ("score", "score_interval", "alignment_score", "coverage_score", "deciding_axis")
+_COMPUTED_KEYS = {key: name for name in _COMPUTED for key in (name, to_camel(name))}
+_FIRST_KEYS = tuple(
+    key
+    for name in ("id", "status", *_COMPUTED[:2], "reason", *_COMPUTED[2:], "axes", "scale")
+    for key in dict.fromkeys((name, to_camel(name)))
+)
 
 
 class _Frozen(BaseModel):
@@ -55,6 +61,22 @@ class Example(_Frozen):
     source: str
     summary: str
     id: str | None = None
+
+
+class InputRow(_Frozen):
+    """Where an example stands in a run of many.
+
+    Attributes:
+        number: its place in the input, from 1: the line of a JSON Lines file, the record of a table.
+        text_sha256: digest of its id, its texts and the questions of its own; null where results are in no
+            file.
+        settings_sha256: digest of all else that its score depends on: weights, prompts, protocol,
+            calibration and options.
+    """
+
+    number: int = Field(ge=1)
+    text_sha256: str | None = None
+    settings_sha256: str | None = None
 
 
 class Evidence(_Frozen):
@@ -216,6 +238,7 @@ class SummarizationResult(_Frozen):
         analyze_step_result: one verdict a question.
         notes: what a reader of the score has to know.
         failure: what went wrong, if the status is "failed".
+        input: where the example stands in a run of many; null for a single one.
         run: how the result came about.
     """
 
@@ -228,6 +251,7 @@ class SummarizationResult(_Frozen):
     analyze_step_result: AnalyzeStepResult = AnalyzeStepResult()
     notes: tuple[Note, ...] = ()
     failure: Failure | None = None
+    input: InputRow | None = None
     run: RunRecord
 
     @model_validator(mode="wrap")
@@ -235,9 +259,8 @@ class SummarizationResult(_Frozen):
     def _refuse_scores_that_differ_from_the_verdicts(cls, data: Any, handler: Any) -> "SummarizationResult":
         if not isinstance(data, dict):
             return handler(data)  # type: ignore[no-any-return]
-        written = {name: data[key] for name in _COMPUTED for key in (name, to_camel(name)) if key in data}
-        names = {*_COMPUTED, *map(to_camel, _COMPUTED)}
-        result: SummarizationResult = handler({k: v for k, v in data.items() if k not in names})
+        written = {name: data[key] for key, name in _COMPUTED_KEYS.items() if key in data}
+        result: SummarizationResult = handler({k: v for k, v in data.items() if k not in _COMPUTED_KEYS})
         for name, value in written.items():
             if (tuple(value) if isinstance(value, list) else value) != getattr(result, name):
                 raise ValueError(f"{name} is {value!r}, but the verdicts give {getattr(result, name)!r}")
@@ -309,9 +332,7 @@ class SummarizationResult(_Frozen):
     @model_serializer(mode="wrap")
     def _write_in_reading_order(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = handler(self)
-        first = ["id", "status", *_COMPUTED[:2], "reason", *_COMPUTED[2:], "axes", "scale"]
-        order = [key for name in first for key in (name, to_camel(name)) if key in written]
-        return {**{key: written[key] for key in order}, **written}
+        return {**{key: written[key] for key in _FIRST_KEYS if key in written}, **written}
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -1,52 +1,28 @@
 """`SummarizationScorer`: a judge and options; one example in, one result out.
 
-The one place that catches broadly: whatever goes wrong with an example becomes its failure. Knows nothing of
-files and the command line.
+Knows nothing of files and the command line.
 """
 
 import asyncio
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import metadata
+from collections.abc import AsyncIterable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from offline_summ import messages
-from offline_summ.calibration import Axis
 from offline_summ.calibration_choice import CalibrationChoice
-from offline_summ.engines.base import SEED, Engine, Reply
+from offline_summ.engines.base import Engine
 from offline_summ.engines.choice import engine_of, judge_of
-from offline_summ.errors import ExampleError, OfflineSummError, UsageError
-from offline_summ.example import check, example_of
+from offline_summ.errors import UsageError
+from offline_summ.example import example_of
 from offline_summ.judges import GrammarBackend, Judge
-from offline_summ.options import SummarizationOptions, checked_questions
-from offline_summ.prompts import PromptLibrary, PromptSet, load_prompts
-from offline_summ.protocols import itemized, joint, reason
-from offline_summ.protocols.base import Judgement, Task
-from offline_summ.protocols.dialogue import Dialogue
-from offline_summ.protocols.memo import Memo
-from offline_summ.schemas import (
-    AnalyzeStepResult,
-    Example,
-    Failure,
-    Note,
-    PreprocessStepResult,
-    Protocol,
-    RunRecord,
-    Step,
-    SummarizationResult,
-)
+from offline_summ.many import ScoredInput, ScoredMany
+from offline_summ.options import SummarizationOptions
+from offline_summ.prompts import PromptLibrary, load_prompts
+from offline_summ.runner import ExampleRunner
+from offline_summ.schemas import Protocol, SummarizationResult
 from offline_summ.session import Session
 from offline_summ.weights import default_home, ignore_progress
 from offline_summ.weights_files import OnProgress
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    judgement: Judgement
-    notes: tuple[Note, ...]
-    reason: str | None
 
 
 class SummarizationScorer:
@@ -94,14 +70,34 @@ class SummarizationScorer:
         self._calibration = CalibrationChoice(
             self._options.calibration, protocol=self._protocol, prompts_sha256=self._prompts_used()
         )
-        self._drawn = Memo[itemized.DrawnQuestions]()
         engine = engine_of(judge, grammar_backend, home or default_home(), on_progress)
         self._session = Session(engine, on_progress)
+        self._runner = ExampleRunner(
+            self._session, self._options, self._prompts, self._protocol, self._calibration
+        )
 
     @property
     def options(self) -> SummarizationOptions:
         """How this scorer scores."""
         return self._options
+
+    @property
+    def judge(self) -> str:
+        """Name of the judge."""
+        return self._session.engine.record.judge
+
+    def settings_sha256(self) -> str:
+        """Return the digest of all that a score depends on but the texts; the judge must be loaded."""
+        return self._runner.settings_sha256()
+
+    def remember_questions(self, source: str, result: SummarizationResult) -> None:
+        """Ask further summaries of a source the questions that one of it was asked in an earlier run.
+
+        Args:
+            source: the source.
+            result: the earlier result, of the same judge, prompts and options, with drawn questions.
+        """
+        self._session.run(self._runner.remember_questions(source, result))
 
     def start(self) -> None:
         """Load the judge now instead of with the first score.
@@ -110,7 +106,7 @@ class SummarizationScorer:
             WeightsError: its weights are not on this machine, or not what they should be.
             JudgeError: it cannot be loaded.
         """
-        self._session.run(self._start())
+        self._session.run(self._runner.start())
 
     def score(
         self,
@@ -175,6 +171,40 @@ class SummarizationScorer:
         """Asynchronous form of `run`."""
         return await self._session.run_from_loop(self._score_run(input, output, id, questions))
 
+    def score_many(
+        self,
+        examples: Iterable[ScoredInput] | AsyncIterable[ScoredInput],
+        *,
+        concurrency: int | None = None,
+        ordered: bool = False,
+    ) -> ScoredMany:
+        """Score many examples; iterate over what is returned with `for` or `async for`.
+
+        Examples are asked for as there is room and results come as they are finished, so that neither all
+        examples nor all results are ever held at once. Examples of one source are scored together, and what
+        they ask alike is asked once. `result.input.number` is the place of an example, from 1.
+
+        Args:
+            examples: each an `Example`, a pair of source and summary, or a mapping with the keys `source` and
+                `summary`, and `id` and `questions` if wanted; from a list or a generator, also an
+                asynchronous one. One that is malformed has a result with the failure `unreadable_input`.
+            concurrency: most examples at once; None goes by what the engine works on at once.
+            ordered: whether results come in the order of the examples.
+
+        Raises:
+            UsageError: `concurrency` or `examples` is not as above; while iterating, an example has questions
+                although coverage is not asked for.
+            JudgeError: while iterating, the judge cannot be loaded, or keeps stopping.
+        """
+        return ScoredMany(
+            examples,
+            self._session,
+            self._runner,
+            self._protocol,
+            concurrency=concurrency,
+            ordered=ordered,
+        )
+
     def close(self) -> None:
         """Stop the judge. A later score loads it again."""
         self._session.close()
@@ -195,33 +225,6 @@ class SummarizationScorer:
         """Stop the judge."""
         await asyncio.to_thread(self.close)
 
-    async def _start(self) -> None:
-        def replies() -> Sequence[Reply]:
-            engine = self._session.engine.record
-            self._calibration.settle(engine.judge, engine.weights_sha256)
-            return self._replies()
-
-        await self._session.start(replies, "scoring")
-
-    def _replies(self) -> Sequence[Reply]:
-        options = self._options
-        worded = reason.replies() if options.reason == "judge" else ()
-        if self._protocol == "joint":
-            given = None if options.questions is None else len(options.questions)
-            asked = joint.replies(
-                axes=options.axes, max_questions=options.max_questions, given_questions=given
-            )
-        else:
-            languages = self._prompts.languages
-            asked = itemized.replies(
-                axes=options.axes,
-                max_questions=options.max_questions,
-                prompts=[languages[options.language]] if options.language else [*languages.values()],
-                drawn=options.questions is None,
-                reasons=options.reasons or "all",
-            )
-        return (*asked, *worded)
-
     def _prompts_used(self) -> dict[str, str]:
         languages = self._prompts.languages
         used = [self._options.language] if self._options.language is not None else [*languages]
@@ -238,130 +241,15 @@ class SummarizationScorer:
             source=self._options.source,
             extractor=self._options.source_extractor,
         )
-        return await self._score(example_of(id, source, messages.summary_of(output)), questions)
+        example = example_of(id, source, messages.summary_of(output))
+        return await self._runner.score(example, self._runner.questions(questions))
 
     async def _score_text(
         self, source: str | Sequence[str], summary: str, id: str | None, questions: Sequence[str] | None
     ) -> SummarizationResult:
         joined = messages.source_of(None, None, source=source)
-        return await self._score(example_of(id, joined, messages.text_of(summary)), questions)
-
-    async def _score(self, example: Example, questions: Sequence[str] | None) -> SummarizationResult:
-        options, dialogue, started = self._options, Dialogue(self._session.engine), time.monotonic()
-        prompts = self._prompts.choose(options.language, example.source)
-        asked = self._questions(questions)
-        outcome: _Outcome | Failure | None = None
-        try:
-            check(example, self._session.engine.context_length)
-        except ExampleError as error:
-            outcome = Failure(kind=error.kind, message=str(error), step="input")
-        if outcome is None:
-            await self._start()
-            started, limit = time.monotonic(), asyncio.timeout(options.timeout)
-            try:
-                async with limit:
-                    outcome = await self._judge(example, asked, dialogue, prompts)
-            except Exception as error:
-                if isinstance(error, UsageError):
-                    raise
-                outcome = _failure_of(error, dialogue.step, options.timeout if limit.expired() else None)
-        record = self._record(dialogue, prompts, time.monotonic() - started)
-        if isinstance(outcome, Failure):
-            return SummarizationResult(
-                id=example.id,
-                status="failed",
-                axes=options.axes,
-                scale=options.scale,
-                failure=outcome,
-                run=record,
-            )
-        return SummarizationResult(
-            id=example.id,
-            status="scored",
-            axes=options.axes,
-            scale=options.scale,
-            reason=outcome.reason,
-            preprocess_step_result=PreprocessStepResult(
-                alignment=outcome.judgement.claims,
-                questions=tuple(q.question for q in outcome.judgement.questions),
-                dropped_questions=outcome.judgement.dropped,
-            ),
-            analyze_step_result=AnalyzeStepResult(coverage=outcome.judgement.questions),
-            notes=outcome.notes,
-            run=record,
-        )
-
-    def _questions(self, questions: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Return what is asked instead of drawn questions, if anything is."""
-        if questions is None:
-            return None if self._options.questions is None else checked_questions(self._options.questions)
-        if self._options.axes == "alignment":
-            raise UsageError("questions are given, but axes is 'alignment'.", "Leave one of them out.")
-        return checked_questions(questions)
-
-    async def _judge(
-        self, example: Example, questions: tuple[str, ...] | None, dialogue: Dialogue, prompts: PromptSet
-    ) -> _Outcome:
-        options = self._options
-        axes: tuple[Axis, ...] = ("alignment", "coverage") if options.axes == "both" else (options.axes,)
-        task = Task(
-            source=example.source,
-            summary=example.summary,
-            axes=options.axes,
-            max_questions=options.max_questions,
-            questions=questions,
-            reasons=options.reasons or "all",
-            scales=self._calibration.scales(axes, prompts.language),
-        )
-        if self._protocol == "joint":
-            judgement = await joint.judge(dialogue, prompts, task)
-        else:
-            judgement = await itemized.judge(dialogue, prompts, task, self._drawn)
-        undefined: dict[Note, bool] = {
-            "no_claims": options.axes != "coverage" and not judgement.claims,
-            "no_questions": options.axes != "alignment" and not judgement.questions,
-            "uncalibrated": self._protocol != "joint"
-            and not self._calibration.covers(axes, prompts.language),
-        }
-        notes = (*(note for note, holds in undefined.items() if holds), *judgement.notes)
-        worded, figures = None, reason.figures(judgement, axes=options.axes, scale=options.scale)
-        if options.reason == "judge":
-            worded, more = await reason.word(dialogue, prompts, figures)
-            notes = (*notes, *more)
-        elif options.reason == "composed":
-            worded = reason.compose(prompts, figures)
-        return _Outcome(judgement, tuple(dict.fromkeys(notes)), worded)
-
-    def _record(self, dialogue: Dialogue, prompts: PromptSet, seconds: float) -> RunRecord:
-        engine = self._session.engine.record
-        return RunRecord(
-            judge=engine.judge,
-            weights_sha256=engine.weights_sha256,
-            prompts_sha256=prompts.sha256,
-            protocol=self._protocol,
-            calibration=self._calibration.used,
-            language=prompts.language,
-            engine=engine.engine,
-            dtype=engine.dtype,
-            grammar_backend=engine.grammar_backend,
-            versions={"offline-summ": metadata.version("offline-summ"), **engine.versions},
-            seed=SEED,
-            calls=len(dialogue.completions),
-            tokens=dialogue.tokens,
-            seconds=round(seconds, 3),
-        )
-
-
-def _failure_of(error: Exception, step: Step, exceeded: float | None) -> Failure:
-    if exceeded is not None:
-        message = f"The example took longer than {exceeded:g} seconds."
-        return Failure(kind="timeout", message=message, step=step)
-    if isinstance(error, ExampleError):
-        return Failure(kind=error.kind, message=str(error), step=step)
-    if isinstance(error, OfflineSummError):
-        return Failure(kind="judge_error", message=str(error), step=step)
-    # Only the type: the text of a foreign exception may quote a document.
-    return Failure(kind="judge_error", message=f"The judge failed with {type(error).__name__}.", step=step)
+        example = example_of(id, joined, messages.text_of(summary))
+        return await self._runner.score(example, self._runner.questions(questions))
 
 
 def _refuse_what_would_be_ignored(options: SummarizationOptions, protocol: Protocol) -> None:

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 
 from offline_summ.engines.base import Engine, Reply
 from offline_summ.engines.choice import INTERRUPT_TIMEOUT_S, shut_down
-from offline_summ.errors import OfflineSummError
+from offline_summ.errors import JudgeError, OfflineSummError
 from offline_summ.loop import LoopThread
 from offline_summ.weights_files import OnProgress, Progress
 
 T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S = 10.0
+_MOST_STOPS = 3
 
 
 class Session:
@@ -26,6 +27,8 @@ class Session:
 
     Attributes:
         engine: runs the judge.
+        generation: how often the engine was given up after it had stopped by itself.
+        alone: held by an example that is suspected of having stopped it.
     """
 
     def __init__(self, engine: Engine, on_progress: OnProgress) -> None:
@@ -36,11 +39,14 @@ class Session:
             on_progress: told about the loading, from any thread.
         """
         self.engine = engine
+        self.generation = 0
+        self._stops = 0
         self._on_progress = on_progress
         self._started = False
         self._failures = 0
         self._failure: OfflineSummError | None = None
         self._start_lock = asyncio.Lock()
+        self.alone = asyncio.Lock()
         self._loop = LoopThread()
         self._close_lock = threading.Lock()
         # Stops the judge at the end of the program for those who forget to.
@@ -65,12 +71,17 @@ class Session:
 
         Raises:
             WeightsError: its weights are not on this machine, or not what they should be.
-            JudgeError: it cannot be loaded.
+            JudgeError: it cannot be loaded, or keeps stopping without an example scored in between.
         """
         failures = self._failures
         async with self._start_lock:
             if self._started:
                 return
+            if self._stops > _MOST_STOPS:
+                raise JudgeError(
+                    f"The judge stopped {self._stops} times, and no example was scored in between.",
+                    "See its log.",
+                )
             if self._failure is not None and self._failures > failures:
                 raise self._failure
             try:
@@ -80,6 +91,22 @@ class Session:
                 raise
             self._started, self._failure = True, None
             self._on_progress(Progress(stage, 0, None, None))
+
+    async def give_up(self, generation: int) -> None:
+        """Close an engine that stopped by itself, so that the next start loads the judge again.
+
+        Args:
+            generation: the generation that was seen to stop; if another caller gave it up already, nothing
+                is done.
+        """
+        async with self._start_lock:
+            if generation == self.generation:
+                self._started, self.generation, self._stops = False, self.generation + 1, self._stops + 1
+                await self.engine.close()
+
+    def proven(self) -> None:
+        """Note that the engine works: an example was scored."""
+        self._stops = 0
 
     async def _load(self, replies: Callable[[], Sequence[Reply]]) -> None:
         self._on_progress(Progress(f"loading judge {self.engine.record.judge!r}", 0, None, None))
@@ -93,11 +120,11 @@ class Session:
 
     def close(self, *, interrupted: bool = False) -> None:
         """Stop the judge, at once if the program is being interrupted. A later start loads it again."""
-        self._started = False
+        self._started, self._stops = False, 0
         atexit.unregister(self._finalizer)
         timeout = INTERRUPT_TIMEOUT_S if interrupted else _CLOSE_TIMEOUT_S
         shut_down(self._loop, self.engine, self._close_lock, timeout)
-        self._start_lock = asyncio.Lock()  # the next start has another loop
+        self._start_lock, self.alone = asyncio.Lock(), asyncio.Lock()  # the next start has another loop
 
     def __enter__(self) -> "Session":
         """Return the session."""

@@ -7,13 +7,18 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from offline_summ.totals import Totals
     from offline_summ.weights_files import Progress
+
+_PLAIN_EVERY_S = 10.0
 
 
 def fill_closed_descriptors() -> None:
@@ -51,6 +56,16 @@ class ProgressLine:
         self._stage = ""
         self._task: Any = None
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is a terminal to show anything on."""
+        return self._live is not None
+
+    def describe(self, text: str, done: int, total: int | None) -> None:
+        """Show a text in place of the stage, and how far it has come."""
+        if self._live is not None:
+            self._live.update(self._task, description=text, completed=done, total=total)
+
     def show(self, progress: "Progress") -> None:
         """Show a stage, and how far it has come where that is known."""
         if self._live is None:
@@ -76,6 +91,84 @@ def progress_line(quiet: bool) -> Iterator[ProgressLine]:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(file=stream, force_terminal=True), transient=True) as live:
             yield ProgressLine(live)
+
+
+class RunProgress:
+    """What standard error shows of a run: one live line on a terminal, else a plain line now and then.
+
+    Args:
+        line: shows the live line; None where there is none.
+        quiet: whether nothing is shown.
+        count: returns the number of rows to come, or None.
+    """
+
+    def __init__(self, line: ProgressLine | None, quiet: bool, count: Callable[[], int | None]) -> None:
+        """Count the rows while the judge loads."""
+        self._line = line
+        self._quiet = quiet
+        self._total: int | None = None
+        self._stage = ""
+        self._shown = 0.0
+        self._begun: tuple[float, int, int] | None = None
+        if not quiet:
+            threading.Thread(target=self._count_rows, args=(count,), daemon=True).start()
+
+    def _count_rows(self, count: Callable[[], int | None]) -> None:
+        self._total = count()
+
+    def show(self, progress: "Progress") -> None:
+        """Show a stage of loading."""
+        if self._line is not None:
+            self._line.show(progress)
+        elif not self._quiet and progress.stage != self._stage:
+            _note(f"{progress.stage} ...")
+        self._stage = progress.stage
+
+    def count(self, totals: "Totals") -> None:
+        """Show how far the run has come."""
+        now = time.monotonic()
+        if self._begun is None:
+            self._begun = now, totals.rows, totals.tokens
+        if self._quiet or (self._line is None and now - self._shown < _PLAIN_EVERY_S):
+            return
+        self._shown = now
+        text = self._text(totals, now, *self._begun)
+        if self._line is None:
+            _note(text)
+        else:
+            self._line.describe(text, totals.rows, self._total)
+
+    def _text(self, totals: "Totals", now: float, since: float, rows: int, tokens: int) -> str:
+        parts = [f"{totals.scored} scored, {totals.failed} failed"]
+        if self._total is not None:
+            parts[0] += f" of {max(self._total, totals.rows)}"
+        seconds = now - since
+        if seconds > 1 and totals.rows > rows:
+            rate = (totals.rows - rows) / seconds
+            parts.append(f"{60 * rate:.3g} rows a minute")
+            parts.append(f"{(totals.tokens - tokens) / seconds:.0f} tokens a second")
+            if self._total is not None and self._total > totals.rows:
+                parts.append(f"{_duration((self._total - totals.rows) / rate)} left")
+        if totals.cached_share is not None:
+            parts.append(f"{totals.cached_share:.0%} cached")
+        return ", ".join(parts)
+
+
+@contextlib.contextmanager
+def run_progress(quiet: bool, count: Callable[[], int | None]) -> Iterator[RunProgress]:
+    """Show the progress of a run while the context lasts."""
+    with progress_line(quiet) as line:
+        yield RunProgress(line if line.is_shown else None, quiet or sys.stderr is None, count)
+
+
+def _note(line: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(terminal(), f"offline-summ: {line}\n".encode())
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{max(minutes, 1)} min"
 
 
 def complain(message: str, code: int) -> int:

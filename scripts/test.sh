@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-bash scripts/install.sh docs dev
+bash scripts/install.sh docs tables dev
 echo "== Fetching the judges of the tests"
 .venv/bin/offline-summ judges fetch smollm2-135m qwen2.5-coder-1.5b
 echo "== Linting"

@@ -43,6 +43,7 @@ def refused(result, code):
     [
         ("root", []),
         ("score", ["score"]),
+        ("batch", ["batch"]),
         ("calibrate", ["calibrate"]),
         ("judges", ["judges"]),
         ("judges-list", ["judges", "list"]),

@@ -129,7 +129,7 @@ def test_a_wrong_row_is_named_by_line_and_key_and_never_quoted(tmp_path, change,
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"source": "SECRET', "not JSON, unterminated string starting at in column 12"),
+        ('{"source": "SECRET', "not JSON, unterminated string starting in column 12"),
         ('{"source": "SECRET"} SECRET', "not JSON, extra data in column 22"),
         ('["SECRET"]', "not a JSON object"),
         ("[" * 100_000, "JSON that is nested too deep or holds a number too long"),

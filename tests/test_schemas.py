@@ -49,7 +49,8 @@ def test_the_result_has_the_documented_shape():
     dump = RESULT.model_dump(mode="json")
     assert set(dump) == {
         "id", "status", "score", "reason", "alignment_score", "coverage_score", "deciding_axis", "axes",
-        "scale", "score_interval", "preprocess_step_result", "analyze_step_result", "notes", "failure", "run",
+        "scale", "score_interval", "preprocess_step_result", "analyze_step_result", "notes", "failure",
+        "input", "run",
     }  # fmt: skip
     assert dump["preprocess_step_result"]["alignment"][0] == {
         "claim": "It rained.",

@@ -90,6 +90,7 @@ class Completion:
         thoughts: what a reasoning judge thought before its reply; None for other judges.
         thought_tokens: tokens of the thoughts, a part of the generated ones.
         probabilities: for a request with verdict words, the probability of each; they add up to 1.
+        reused: whether this is a copy of what an earlier request got, at no cost.
     """
 
     text: str
@@ -100,6 +101,21 @@ class Completion:
     thoughts: str | None = None
     thought_tokens: int = 0
     probabilities: Mapping[str, float] | None = None
+    reused: bool = False
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What an engine works on at once.
+
+    Attributes:
+        requests: requests that it decodes at once.
+        tokens: tokens of requests and replies that it holds at once, its prefix cache included; None if
+            that is no limit.
+    """
+
+    requests: int = 64
+    tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +139,17 @@ class EngineRecord:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
+class Asked(Protocol):
+    """What a conversation needs of an engine."""
+
+    @property
+    def bounds_texts(self) -> bool:
+        """Whether grammars end texts at their limit of characters."""
+
+    async def generate(self, request: Request) -> Completion:
+        """Ask the judge; see `Engine.generate`."""
+
+
 class Engine(Protocol):
     """Runs a judge. All calls come from one event loop."""
 
@@ -137,6 +164,10 @@ class Engine(Protocol):
     @property
     def bounds_texts(self) -> bool:
         """Whether grammars end texts at their limit of characters."""
+
+    @property
+    def capacity(self) -> Capacity:
+        """What it works on at once; asked for when it has started."""
 
     async def start(self) -> None:
         """Load the judge; does nothing if it is loaded.
@@ -158,6 +189,7 @@ class Engine(Protocol):
         Raises:
             ExampleError: kind `source_too_long`: the request leaves no room for a reply; `truncated_reply`:
                 what was begun leaves none.
+            JudgeStoppedError: the judge is gone, as after a crash; closed and started again, it may reply.
             JudgeError: the judge could not reply.
         """
 

@@ -7,7 +7,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from offline_summ.engines.base import Completion, EngineRecord, Reply, Request
+from offline_summ.engines.base import Capacity, Completion, EngineRecord, Reply, Request
 from offline_summ.grammar import NO, YES, question_ids
 
 _MIDDLE = 0.5
@@ -23,14 +23,23 @@ class ScriptedEngine:
             async. What it raises reaches the caller, as an engine's error does.
         judge: name in the record of a run.
         context_length: what the engine says of itself; it enforces nothing.
+        capacity: what the engine says it works on at once.
 
     Attributes:
         requests: every request received, in order.
     """
 
-    def __init__(self, script: Script, *, judge: str = "scripted", context_length: int | None = None) -> None:
+    def __init__(
+        self,
+        script: Script,
+        *,
+        judge: str = "scripted",
+        context_length: int | None = None,
+        capacity: Capacity | None = None,
+    ) -> None:
         """Keep the script."""
         self._script = script
+        self._capacity = capacity or Capacity()
         self._record = EngineRecord(judge=judge, engine="scripted")
         self._context_length = context_length
         self.requests: list[Request] = []
@@ -40,6 +49,9 @@ class ScriptedEngine:
         cls,
         claims: Mapping[str, bool | float] | Iterable[tuple[str, bool | float]],
         questions: Mapping[str, bool | float],
+        *,
+        context_length: int | None = None,
+        capacity: Capacity | None = None,
     ) -> "ScriptedEngine":
         """Return a judge that finds these claims and questions in any text, with these verdicts.
 
@@ -47,6 +59,7 @@ class ScriptedEngine:
             claims: claim to verdict, or to the probability that it is supported.
             questions: question to verdict, or to the probability that it is answered by the summary. By the
                 source, every question is answered.
+            context_length, capacity: as at construction.
         """
         found = list(claims.items() if isinstance(claims, Mapping) else claims)
 
@@ -69,7 +82,7 @@ class ScriptedEngine:
                 return coverage_reply(questions.values())
             return json.dumps({"reason": "Scripted."})
 
-        return cls(script)
+        return cls(script, context_length=context_length, capacity=capacity)
 
     @property
     def record(self) -> EngineRecord:
@@ -85,6 +98,11 @@ class ScriptedEngine:
     def bounds_texts(self) -> bool:
         """No: nothing is constrained."""
         return False
+
+    @property
+    def capacity(self) -> Capacity:
+        """The capacity given at construction."""
+        return self._capacity
 
     async def start(self) -> None:
         """Do nothing: there is nothing to load."""

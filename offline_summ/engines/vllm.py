@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from offline_summ.engines.base import SEED, Completion, EngineRecord, Message, Reply, Request
+from offline_summ.engines.base import SEED, Capacity, Completion, EngineRecord, Message, Reply, Request
 from offline_summ.engines.chat import ChatEncoder, Segment
 from offline_summ.engines.cpu import computes_in_16_bits, cpu_arguments, cpu_dtype
 from offline_summ.engines.grammar_backends import (
@@ -36,7 +36,7 @@ from offline_summ.engines.vllm_process import (
     output_to,
     prepare_environment,
 )
-from offline_summ.errors import ExampleError, JudgeError, OfflineSummError, UsageError
+from offline_summ.errors import ExampleError, JudgeError, JudgeStoppedError, OfflineSummError, UsageError
 from offline_summ.judges import Judge, Thinking
 from offline_summ.weights import PreparedJudge
 
@@ -115,6 +115,18 @@ class VLLMEngine:
         """Whether grammars end texts at their limit of characters."""
         return self._bounded
 
+    @property
+    def capacity(self) -> Capacity:
+        """The requests that vLLM schedules at once, and the tokens that its KV cache holds."""
+        if self._llm is None:
+            return Capacity()
+        config = self._llm.vllm_config
+        blocks = config.cache_config.num_gpu_blocks
+        return Capacity(
+            requests=config.scheduler_config.max_num_seqs,
+            tokens=blocks * config.cache_config.block_size if blocks else None,
+        )
+
     async def start(self) -> None:
         """Import vLLM and load the judge; takes from half a minute to several minutes.
 
@@ -163,7 +175,6 @@ class VLLMEngine:
             # Ahead of the import of vLLM, which reads the environment.
             on_cpu = cpu_arguments(folder, judge.context_length, self._dtype, os.environ)
         from vllm import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
 
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=judge.trust_remote_code)
         self._encoder = ChatEncoder(tokenizer, judge.chat_template, judge.chat_template_arguments)
@@ -193,7 +204,13 @@ class VLLMEngine:
             "max_logprobs": _MAX_LOGPROBS,
             "disable_log_stats": True,
         }
-        return AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **on_cpu, **judge.engine}))
+        return self._create({**arguments, **on_cpu, **judge.engine})
+
+    def _create(self, arguments: dict[str, Any]) -> Any:
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
 
     async def warm_up(self, replies: Sequence[Reply]) -> None:
         """Compile the grammars of these replies, all at once, by decoding one token under each.
@@ -314,11 +331,14 @@ class VLLMEngine:
     async def _output(self, llm: Any, ids: list[int], parameters: Any, where: str) -> Any:
         from vllm import TokensPrompt
         from vllm.exceptions import VLLMError
+        from vllm.v1.engine.exceptions import EngineDeadError
 
         number, start = next(self._request_numbers), self._log.stat().st_size
         outputs = llm.generate(TokensPrompt(prompt_token_ids=ids), parameters, f"request-{number}")
         try:
             *_, output = [output async for output in outputs]
+        except EngineDeadError as error:
+            raise JudgeStoppedError(f"vLLM stopped {where}.", f"See {str(self._log)!r}.") from error
         except (VLLMError, RuntimeError, ValueError) as error:
             raise JudgeError(f"vLLM failed {where}: {type(error).__name__}.") from error
         reason = output.outputs[0].finish_reason

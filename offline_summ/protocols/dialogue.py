@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, get_args
 
-from offline_summ.engines.base import SEED, Completion, Engine, FinishReason, Message, Request
+from offline_summ.engines.base import SEED, Asked, Completion, FinishReason, Message, Request
 from offline_summ.errors import ExampleError, JudgeError
 from offline_summ.grammar import ReplyGrammar, decision_grammar, piece
 from offline_summ.prompts import Prompt
@@ -42,10 +42,10 @@ class Dialogue:
 
     Attributes:
         step: the step that failed first, else the one that asked last, for the record of a failure.
-        completions: every completion so far.
+        completions: every completion so far that had to be computed.
     """
 
-    def __init__(self, engine: Engine, *, seed: int = SEED) -> None:
+    def __init__(self, engine: Asked, *, seed: int = SEED) -> None:
         """Begin with nothing asked."""
         self._engine = engine
         self._seed = seed
@@ -156,7 +156,8 @@ class Dialogue:
             if task is not None and not task.cancelling():
                 raise JudgeError("The engine cancelled the request by itself.") from None
             raise
-        self.completions.append(completion)
+        if not completion.reused:
+            self.completions.append(completion)
         return completion
 
     @property

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,7 +26,15 @@ from offline_summ.protocols.dialogue import Dialogue, together
 from offline_summ.protocols.items import first_of_each, one_line, whole_ones
 from offline_summ.protocols.memo import Memo
 from offline_summ.reply_form import is_at_limit
-from offline_summ.schemas import ClaimVerdict, DroppedQuestions, Evidence, Note, QuestionVerdict, Step
+from offline_summ.schemas import (
+    ClaimVerdict,
+    DroppedQuestions,
+    Evidence,
+    Note,
+    QuestionVerdict,
+    Step,
+    SummarizationResult,
+)
 from offline_summ.scoring import Axes
 
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -34,6 +42,11 @@ _SPARE = 1.3
 _WORDS_PER_PART = 250
 _MOST_PARTS = 8
 _PASSAGES = 3
+_QUESTION_NOTES: tuple[Note, ...] = (
+    "questions_truncated",
+    "repeated_questions_dropped",
+    "unanswerable_questions_dropped",
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,13 @@ class DrawnQuestions:
     questions: tuple[str, ...]
     dropped: DroppedQuestions
     notes: tuple[Note, ...]
+
+    @classmethod
+    def of(cls, result: SummarizationResult) -> "DrawnQuestions":
+        """Return the questions that an earlier result of the same source was asked."""
+        step = result.preprocess_step_result
+        notes = tuple(note for note in result.notes if note in _QUESTION_NOTES)
+        return cls(step.questions, step.dropped_questions, notes)
 
 
 @dataclass(frozen=True)
@@ -118,10 +138,9 @@ async def _judge_questions(
     if task.questions is not None:
         drawn = DrawnQuestions(task.questions, DroppedQuestions(), ())
     else:
-        source = hashlib.sha256(task.source.encode("utf-8", "surrogatepass")).digest()
         with dialogue.during("questions"):
             drawn = await memo.get(
-                (source, prompts.sha256, task.max_questions, scale),
+                questions_key(prompts, task),
                 lambda: draw_questions(
                     dialogue, prompts, source=task.source, max_questions=task.max_questions, scale=scale
                 ),
@@ -144,6 +163,12 @@ async def _judge_questions(
         for question, decision, (reason, evidence) in zip(drawn.questions, decisions, explained, strict=True)
     )
     return Judgement(questions=verdicts, dropped=drawn.dropped, notes=(*drawn.notes, *more))
+
+
+def questions_key(prompts: PromptSet, task: Task) -> Hashable:
+    """Return what the questions drawn from a source depend on."""
+    source = hashlib.sha256(task.source.encode("utf-8", "surrogatepass")).digest()
+    return source, prompts.sha256, task.max_questions, task.scale("coverage")
 
 
 async def draw_claims(

@@ -31,11 +31,15 @@ class Memo(Generic[V]):
         try:
             async with lock:
                 if key not in self._values:
-                    self._values[key] = await make()
-                    if len(self._values) > _KEPT:
-                        self._values.popitem(last=False)
+                    self.put(key, await make())
                 return self._values[key]
         finally:
             lock, waiting = self._locks.pop(key)
             if waiting > 1:
                 self._locks[key] = lock, waiting - 1
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Remember a value that was made before."""
+        self._values[key] = value
+        if len(self._values) > _KEPT:
+            self._values.popitem(last=False)
