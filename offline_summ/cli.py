@@ -44,7 +44,15 @@ from offline_summ.errors import (
     UsageError,
     exit_code_of,
 )
-from offline_summ.terminal import complain, fill_closed_descriptors, progress_line, show, terminal, write
+from offline_summ.terminal import (
+    Stopped,
+    complain,
+    fill_closed_descriptors,
+    progress_line,
+    show,
+    terminal,
+    write,
+)
 
 if TYPE_CHECKING:
     from offline_summ.schemas import SummarizationResult
@@ -66,15 +74,6 @@ judges_app = typer.Typer(
 app.add_typer(judges_app, name="judges")
 
 
-class _Stopped(BaseException):
-    """A signal asks the program to end. No KeyboardInterrupt: typer turns that into an exit of its own."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.message = "Interrupted." if number == signal.SIGINT else "Terminated."
-        self.code = 128 + number
-
-
 def main() -> None:
     """Run the command line and exit."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -85,8 +84,8 @@ def main() -> None:
         code = _run()
         if sys.stdout is not None:
             sys.stdout.flush()
-    except _Stopped as stopped:
-        code = complain(stopped.message, stopped.code)
+    except Stopped as stopped:
+        code = complain(f"{stopped.message} {stopped.hint}", stopped.code)
     except BrokenPipeError:
         code = EXIT_OK  # the reader of standard output went away, as `head` does
     except OSError as error:
@@ -365,4 +364,4 @@ def _complain_of_usage(error: Any) -> int:
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     signal.signal(number, signal.SIG_IGN)
-    raise _Stopped(number)
+    raise Stopped(number)

@@ -31,7 +31,7 @@ from offline_summ.errors import (
     JudgeError,
     UsageError,
 )
-from offline_summ.terminal import complain, run_progress, show, write
+from offline_summ.terminal import Stopped, complain, run_progress, show, write
 
 if TYPE_CHECKING:
     from offline_summ.batch import BatchOutcome
@@ -169,17 +169,21 @@ def batch(
             grammar_backend=grammar_backend,
             on_progress=progress.show,
         )
-        with scorer:
-            outcome = run_batch(
-                scorer,
-                rows,
-                output,
-                resume=resume,
-                retry_failed=retry_failed,
-                concurrency=concurrency,
-                ordered=ordered,
-                on_written=progress.count,
-            )
+        try:
+            with scorer:
+                outcome = run_batch(
+                    scorer,
+                    rows,
+                    output,
+                    resume=resume,
+                    retry_failed=retry_failed,
+                    concurrency=concurrency,
+                    ordered=ordered,
+                    on_written=progress.count,
+                )
+        except Stopped as stopped:
+            stopped.hint = "The same command goes on from here."
+            raise
     _report(outcome, output, table, summary_json)
     raise typer.Exit(_exit_code(outcome, fail_under, each))
 

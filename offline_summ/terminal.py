@@ -6,6 +6,7 @@ Knows nothing of commands.
 import contextlib
 import functools
 import os
+import signal
 import sys
 import threading
 import time
@@ -19,6 +20,23 @@ if TYPE_CHECKING:
     from offline_summ.weights_files import Progress
 
 _PLAIN_EVERY_S = 10.0
+
+
+class Stopped(BaseException):
+    """A signal asks the program to end. No KeyboardInterrupt: typer turns that into an exit of its own.
+
+    Attributes:
+        message: what happened, one sentence.
+        hint: what to do next; empty if there is nothing to say.
+        code: exit code.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Keep what the signal means."""
+        super().__init__(number)
+        self.message = "Interrupted." if number == signal.SIGINT else "Terminated."
+        self.hint = ""
+        self.code = 128 + number
 
 
 def fill_closed_descriptors() -> None:
