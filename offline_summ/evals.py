@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from offline_summ.errors import UsageError
+from offline_summ.protocols.dialogue import together
 from offline_summ.schemas import SummarizationResult
 from offline_summ.scorer import SummarizationScorer
 
@@ -132,12 +133,7 @@ async def arun_evals(
                 if inspect.isawaitable(told):
                     await told
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(work())
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+    await together(*(work() for _ in range(concurrency)))
     ordered = [items[number] for number in sorted(items)]
     scores: dict[str, list[float]] = {name: [] for name in named}
     for item in ordered:

@@ -83,7 +83,7 @@ class LoopThread:
         try:
             return future.result().get()
         except CancelledError:
-            raise _stopped() from None
+            raise closed_while_scoring() from None
         except BaseException:
             future.cancel()
             raise
@@ -100,7 +100,7 @@ class LoopThread:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise _stopped() from None
+            raise closed_while_scoring() from None
 
     def stop(self, timeout: float) -> None:
         """Cancel what still runs, and end the loop and its thread.
@@ -133,5 +133,6 @@ async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_soon(loop.stop)
 
 
-def _stopped() -> JudgeError:
+def closed_while_scoring() -> JudgeError:
+    """Return the error of those who wait for what a stopped loop was doing."""
     return JudgeError("The scorer was closed while it was scoring.", "Close it when all results are there.")

@@ -12,6 +12,7 @@ from typing import Any
 from offline_summ.engines.base import Capacity
 from offline_summ.engines.shared import SharedEngine
 from offline_summ.errors import UsageError
+from offline_summ.loop import closed_while_scoring
 from offline_summ.rows import Columns, Row, row_of
 from offline_summ.runner import ExampleRunner
 from offline_summ.schedule import Schedule, room_for
@@ -69,6 +70,7 @@ class ScoredMany:
         self._ordered = ordered
         self._engine = SharedEngine(session.engine)
         self._schedule: Schedule | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: _Reader | None = None
         self._feeder: asyncio.Task[None] | None = None
         self._numbers = 0
@@ -89,7 +91,7 @@ class ScoredMany:
             raise UsageError("The examples come asynchronously.", "Use `async for`.")
         schedule = self._session.run(self._open(iter(self._examples)))
         try:
-            while results := self._session.run(schedule.get()):
+            while results := self._session.run(self._get(schedule)):
                 yield results
         finally:
             self._session.run(self._close())
@@ -100,7 +102,7 @@ class ScoredMany:
         schedule = await self._session.run_from_loop(self._open(given))
         feeder = None if given is not None else asyncio.create_task(self._feed_from_loop(schedule))
         try:
-            while results := await self._session.run_from_loop(schedule.get()):
+            while results := await self._session.run_from_loop(self._get(schedule)):
                 for result in results:
                     yield result
         finally:
@@ -112,6 +114,7 @@ class ScoredMany:
         if self._schedule is not None:
             raise UsageError("These results have been iterated over.", "Call score_many again.")
         await self._runner.start()
+        self._loop = asyncio.get_running_loop()
         capacity = getattr(self._session.engine, "capacity", Capacity())
         room = room_for(capacity, self._protocol, self._concurrency)
         self._schedule = Schedule(self._score, room, ordered=self._ordered)
@@ -120,9 +123,16 @@ class ScoredMany:
             self._feeder = asyncio.create_task(self._feed(self._schedule, self._reader))
         return self._schedule
 
+    async def _get(self, schedule: Schedule) -> list[SummarizationResult]:
+        if asyncio.get_running_loop() is not self._loop:
+            raise closed_while_scoring()
+        return await schedule.get()
+
     async def _close(self) -> None:
         if self._reader is not None:
             self._reader.stop()
+        if asyncio.get_running_loop() is not self._loop:
+            return  # what ran was cancelled when the scorer was closed
         if self._feeder is not None:
             self._feeder.cancel()
         if self._schedule is not None:

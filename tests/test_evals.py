@@ -119,6 +119,18 @@ def test_what_the_report_raises_ends_the_run():
         run_evals(lambda text: "T.", judge, ["One."] * 50, refuse)
 
 
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_an_exit_request_of_the_target_ends_the_run(asynchronous):
+    def leave(text):
+        raise SystemExit(3)
+
+    async def leave_later(text):
+        raise SystemExit(3)
+
+    with scorer() as judge, pytest.raises(SystemExit):
+        run_evals(leave_later if asynchronous else leave, judge, ["One."] * 5)
+
+
 def test_only_so_many_inputs_at_once():
     now, most = 0, 0
 

@@ -150,6 +150,48 @@ def test_what_cannot_be_iterated_over():
         assert list(scorer.score_many([])) == []
 
 
+def test_a_scorer_that_is_closed_meanwhile():
+    scorer = SummarizationScorer(judging())
+    results = iter(scorer.score_many((f"Source {n}.", "T.") for n in itertools.count()))
+    next(results)
+    scorer.close()
+    with pytest.raises(JudgeError, match="closed while it was scoring"):
+        list(results)
+    assert scorer.score("S.", "T.").score == 0.5
+    scorer.close()
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_breaking_off_leaves_the_scorer_usable(asynchronous):
+    def endless():
+        return ((f"Source {n}.", "T.") for n in itertools.count())
+
+    async def work():
+        async for _ in scorer.score_many(endless()):
+            break
+
+    with SummarizationScorer(judging()) as scorer:
+        if asynchronous:
+            asyncio.run(work())
+        else:
+            for _ in scorer.score_many(endless()):
+                break
+        assert len(list(scorer.score_many([("S.", "T.")] * 3))) == 3
+
+
+@pytest.mark.parametrize("exit_request", [SystemExit(3), KeyboardInterrupt()])
+def test_an_exit_request_of_the_generator(exit_request):
+    def leaves():
+        yield "S.", "T."
+        raise exit_request
+
+    with SummarizationScorer(judging()) as scorer:
+        results = iter(scorer.score_many(leaves()))
+        next(results)
+        with pytest.raises(type(exit_request)):
+            next(results)
+
+
 def test_concurrency_follows_the_engine_unless_it_is_given():
     def most_at_once(capacity, **more):
         now, most = 0, 0
