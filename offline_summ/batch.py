@@ -42,20 +42,25 @@ class BatchInput:
         for row in read_rows(self.name, format=self.format, columns=self.columns):
             yield replace(row, text_sha256=_text_sha256(row))
 
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether it is a file or a folder, and not standard input or another pipe."""
+        return self.name != STDIN and (Path(self.name).is_file() or Path(self.name).is_dir())
+
     def check(self) -> None:
-        """Refuse an input that cannot be opened, lacks a column or has no row; standard input is not read.
+        """Refuse an input that cannot be opened, lacks a column or has no row; a pipe is not read.
 
         Raises:
             InputError, UsageError: as `row_files.read_rows`.
         """
-        if self.name == STDIN:
+        if self.name == STDIN or (Path(self.name).exists() and not self.can_be_read_again):
             return
         if next(read_rows(self.name, format=self.format, columns=self.columns), None) is None:
             raise InputError(f"{self.name!r} holds no row.", "Give an input with rows.")
 
     def count(self) -> int | None:
         """Return the number of rows, or None if that cannot be known before they are read."""
-        if self.name == STDIN:
+        if not self.can_be_read_again:
             return None
         try:
             return count_rows(self.name, format=self.format, columns=self.columns)
@@ -130,7 +135,7 @@ def run_batch(
             raise UsageError(
                 f"{str(output)!r} holds results already.", "Remove it, or leave out --no-resume."
             )
-        if source.name != STDIN:
+        if source.can_be_read_again:
             done.refuse_another_input(source)
         scorer.start()
         settings = scorer.settings_sha256()
@@ -171,8 +176,8 @@ def refuse_outputs(source: str, output: Path, table: Path | None, summary: Path 
     for name, path in named.items():
         if path is None:
             continue
-        if name != "INPUT" and (not path.parent.is_dir() or path.is_dir()):
-            raise UsageError(f"{name} is {str(path)!r}.", "Name a file in a folder that exists.")
+        if name != "INPUT" and (not path.parent.is_dir() or (path.exists() and not path.is_file())):
+            raise UsageError(f"{name} is {str(path)!r}.", "Name a regular file in a folder that exists.")
         place = path.resolve()
         if (
             name != "INPUT"

@@ -172,7 +172,10 @@ class ScoredMany:
             failure = Failure(kind="unreadable_input", message=row.problem, step="input")
             return self._runner.failed(failure, id=row.id, row=place)
         example = Example(id=row.id, source=row.source, summary=row.summary)
-        questions = self._runner.questions(row.questions)
+        try:
+            questions = self._runner.questions(row.questions)
+        except UsageError as error:
+            raise UsageError(f"Row {row.number}: {error.message}", error.hint) from None
         return await self._runner.score(example, questions, engine=self._engine, row=place)
 
 

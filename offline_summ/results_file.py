@@ -111,6 +111,8 @@ class ResultsFile:
 
 
 def _locked(path: Path) -> IO[bytes]:
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{str(path)!r} is no regular file.", "Write elsewhere.")
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, _MODE)
     except OSError as error:

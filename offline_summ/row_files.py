@@ -36,6 +36,8 @@ _COMPRESSED = (".gz", ".zst")
 _LONGEST_LINE = 64 * 2**20
 _PARQUET_ROWS = 64
 _SOURCE = "source"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SEMICOLON = ";"
 
 
 def read_rows(name: str, *, format: RowFormat | None = None, columns: Columns | None = None) -> Iterator[Row]:
@@ -168,16 +170,28 @@ def _json_rows(name: str, columns: Columns) -> Iterator[Row]:
                     continue
                 if number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
-                    if line.strip() == b"[" or line.startswith(b"[{"):
-                        raise InputError(
-                            f"{name!r} is one JSON array, not JSON Lines.",
-                            "Write one object a line, for example with: jq -c '.[]' OLD > NEW",
-                        )
+                    _refuse_other_json(line, name)
                 line = line.rstrip(b"\r\n")
                 if line.strip():
                     yield _json_row(number, line, columns)
         except _damage():
             yield Row(number + 1, problem=_BREAKS_OFF)
+
+
+def _refuse_other_json(line: bytes, name: str) -> None:
+    """Refuse by its first line what would only give one failure after the other."""
+    if line.startswith(_UTF_16):
+        raise InputError(f"{name!r} is UTF-16 text.", "Convert it to UTF-8.")
+    if line.strip() == b"[" or line.startswith(b"[{"):
+        raise InputError(
+            f"{name!r} is one JSON array, not JSON Lines.",
+            "Write one object a line, for example with: jq -c '.[]' OLD > NEW",
+        )
+    if line.strip() == b"{":
+        raise InputError(
+            f"{name!r} is JSON over several lines, not JSON Lines.",
+            "Write one object a line, for example with: jq -c . OLD > NEW",
+        )
 
 
 def _json_row(number: int, line: bytes, columns: Columns) -> Row:
@@ -200,18 +214,8 @@ def _table_rows(name: str, columns: Columns, delimiter: str) -> Iterator[Row]:
     with _opened(name) as file:
         # Bytes that are not UTF-8 become half characters, which are told from text below.
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        header, delimiter = _header(text, columns, delimiter, name)
         records = csv.reader(text, delimiter=delimiter, strict=True)
-        try:
-            header = next(records, None)
-        except csv.Error as error:
-            raise InputError(
-                f"{name!r} has a first line that is no header: {error}.", "Correct it."
-            ) from None
-        except _damage():
-            raise InputError(f"{name!r} is damaged.", "Compress or export it again.") from None
-        if header is None:
-            raise InputError(f"{name!r} is empty.", "Its first line must hold the names of the columns.")
-        _check_header(header, columns, name)
         while True:
             number += 1
             try:
@@ -219,7 +223,7 @@ def _table_rows(name: str, columns: Columns, delimiter: str) -> Iterator[Row]:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield Row(number, problem=f"It is no record of a table: {error}.")
+                yield Row(number, problem=_table_problem(error))
                 continue
             except _damage():
                 yield Row(number, problem=_BREAKS_OFF)
@@ -233,6 +237,40 @@ def _table_rows(name: str, columns: Columns, delimiter: str) -> Iterator[Row]:
                 yield Row(number, problem="It holds bytes that are not UTF-8.")
             else:
                 yield row_of(number, dict(zip(header, record, strict=True)), columns)
+
+
+def _header(text: io.TextIOWrapper, columns: Columns, delimiter: str, name: str) -> tuple[list[str], str]:
+    """Return the names of the columns, and what separates them: many spreadsheets write semicolons."""
+    try:
+        line = text.readline(_LONGEST_LINE)
+        while line and not line.strip():
+            line = text.readline(_LONGEST_LINE)
+    except _damage():
+        raise InputError(f"{name!r} is damaged.", "Compress or export it again.") from None
+    if not line:
+        raise InputError(f"{name!r} is empty.", "Its first line must hold the names of the columns.")
+    if line.startswith("\udcff\udcfe") or line.startswith("\udcfe\udcff"):
+        raise InputError(f"{name!r} is UTF-16 text.", "Convert it to UTF-8.")
+    found: list[str] = []
+    for each in dict.fromkeys((delimiter, _SEMICOLON if delimiter == "," else delimiter)):
+        try:
+            header = next(csv.reader([line], delimiter=each, strict=True))
+        except csv.Error as error:
+            raise InputError(
+                f"{name!r} has a first line that is no header: {error}.", "Correct it."
+            ) from None
+        found = found or header
+        if columns.source in header and columns.summary in header:
+            found, delimiter = header, each
+            break
+    _check_header(found, columns, name)
+    return found, delimiter
+
+
+def _table_problem(error: csv.Error) -> str:
+    if "unexpected end" in str(error):
+        return "Its quotation mark is never closed, so that all that follows belongs to it."
+    return f"It is no record of a table: {error}."
 
 
 def _check_header(header: list[str], columns: Columns, name: str) -> None:
@@ -329,7 +367,7 @@ def _folder_rows(folder: Path) -> Iterator[Row]:
     lonely = sources.keys() - {key for _, key in summaries}
     paired = sorted([*summaries, *((sources[key], key) for key in lonely)])
     for number, (path, key) in enumerate(paired, start=1):
-        id = path.relative_to(folder).as_posix()
+        id = _printable(path.relative_to(folder).as_posix())
         if key in lonely:
             yield Row(number, id, problem="No summary belongs to this source.")
         elif key not in sources:
@@ -348,4 +386,9 @@ def _document_row(number: int, id: str, source: Path, summary: Path) -> Row:
             Columns(),
         )
     except InputError as error:
-        return Row(number, id if id.isprintable() else None, problem=str(error))
+        return Row(number, id, problem=str(error))
+
+
+def _printable(name: str) -> str:
+    """Return a name that can be an id: bytes that are not UTF-8, and control characters, are replaced."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in name)

@@ -6,6 +6,8 @@ import json
 import os
 import random
 import stat
+import threading
+from pathlib import Path
 
 import pyarrow.parquet
 import pytest
@@ -334,6 +336,27 @@ class TestFullDisk:
         assert numbers(output) == list(range(1, 21))
 
 
+class TestPipes:
+    def test_a_pipe_is_read_once(self, tmp_path, output):
+        pipe = tmp_path / "rows.jsonl"
+        os.mkfifo(pipe)
+        source = BatchInput(str(pipe))
+        source.check()
+        assert source.count() is None
+        content = "\n".join(lines(4)) + "\n"
+        for _ in range(2):
+            writer = threading.Thread(target=pipe.write_text, args=(content,))
+            writer.start()
+            outcome = run(source, output)
+            writer.join()
+        assert (outcome.resumed, sorted(numbers(output))) == (4, [1, 2, 3, 4])
+
+    def test_results_go_to_no_pipe(self, tmp_path, output):
+        os.mkfifo(output)
+        with pytest.raises(UsageError, match="is no regular file"):
+            run(write(tmp_path / "a.jsonl", lines(1)), output)
+
+
 class TestOutputs:
     def test_names_that_cannot_be_meant(self, tmp_path):
         (tmp_path / "in").mkdir()
@@ -342,6 +365,8 @@ class TestOutputs:
             ((str(a), a, None, None), "INPUT and --output are both"),
             (("-", a, None, a), "--output and --summary-json are both"),
             (("-", tmp_path, None, None), "--output is"),
+            (("-", Path("/dev/null"), None, None), "--output is"),
+            (("-", a, None, Path("/dev/full")), "--summary-json is"),
             (("-", tmp_path / "no" / "a", None, None), "--output is"),
             (("-", a, tmp_path / "t.xlsx", None), "--table is"),
             ((str(tmp_path / "in"), tmp_path / "in" / "r.jsonl", None, None), "inside the input folder"),

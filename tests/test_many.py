@@ -237,7 +237,10 @@ def test_many_summaries_of_one_source_share_its_questions():
 def test_questions_of_a_row_although_coverage_is_not_asked_for():
     options = SummarizationOptions(axes="alignment")
     example = {"source": "S.", "summary": "T.", "questions": ["Q?"]}
-    with SummarizationScorer(judging(), options) as scorer, pytest.raises(UsageError, match="axes is"):
+    with (
+        SummarizationScorer(judging(), options) as scorer,
+        pytest.raises(UsageError, match="Row 1: questions"),
+    ):
         list(scorer.score_many([example]))
 
 

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 from types import SimpleNamespace
 
 import pyarrow
@@ -60,6 +61,17 @@ class TestJsonLines:
             with pytest.raises(InputError, match="one JSON array, not JSON Lines"):
                 rows_of(tmp_path / "a.json", data)
 
+    @pytest.mark.parametrize(
+        ("data", "said"),
+        [
+            (b'{\n "source": "S.",\n "summary": "T."\n}', "JSON over several lines"),
+            (GOOD.decode().encode("utf-16"), "is UTF-16 text"),
+        ],
+    )
+    def test_what_would_be_one_failure_after_the_other_is_refused(self, tmp_path, data, said):
+        with pytest.raises(InputError, match=said):
+            rows_of(tmp_path / "a.jsonl", data)
+
     def test_a_line_without_end_is_not_read_into_memory(self, tmp_path, monkeypatch):
         monkeypatch.setattr("offline_summ.row_files._LONGEST_LINE", 1000)
         long = b'{"source":"' + b"x" * 5000 + b'","summary":"T."}\n'
@@ -100,13 +112,28 @@ class TestTables:
             (b"S.,T.,U.\n", "It has 3 columns, but the first line has 2."),
             (b"S.,\xff\n", "It holds bytes that are not UTF-8."),
             (b"S.,T\0\n", "Column 'summary' holds NUL"),
-            (b'S.,"T."x\n', "It is no record of a table"),
+            (b'S.,"T."x\n', "It is no record of a table: ',' expected"),
         ],
     )
     def test_a_bad_record_costs_itself(self, tmp_path, line, said):
         found = rows_of(tmp_path / "a.csv", b"source,summary\nS.,T.\n" + line + b"U.,V.\n")
         assert good(found) == [(1, "S.", "T."), (3, "U.", "V.")]
         assert problems(found)[2].startswith(said)
+
+    def test_a_quotation_mark_that_is_never_closed_is_said_to_take_the_rest(self, tmp_path):
+        found = rows_of(tmp_path / "a.csv", b'source,summary\nS.,T.\n"U.,V.\nW.,X.\n')
+        assert good(found) == [(1, "S.", "T.")]
+        assert problems(found) == {
+            2: "Its quotation mark is never closed, so that all that follows belongs to it."
+        }
+
+    def test_semicolons_and_blank_lines_before_the_header(self, tmp_path):
+        found = rows_of(tmp_path / "a.csv", "\n\nsource;summary\nS, S.;T.\n".encode("utf-8-sig"))
+        assert good(found) == [(1, "S, S.", "T.")]
+
+    def test_utf_16_is_refused(self, tmp_path):
+        with pytest.raises(InputError, match="is UTF-16 text"):
+            rows_of(tmp_path / "a.csv", "source,summary\nS.,T.\n".encode("utf-16"))
 
     def test_a_field_of_five_megabytes(self, tmp_path):
         found = rows_of(tmp_path / "a.csv", b"source,summary\n" + b"x" * 5_000_000 + b",T.\n")
@@ -220,6 +247,18 @@ class TestFolder:
         (tmp_path / "a.summary.txt").write_bytes(b"\xff\xfe\x00")
         found = self.make(tmp_path, a_source_txt="S.")
         assert "a.summary.txt" in problems(found)[1]
+
+    def test_names_that_cannot_be_ids_are_replaced(self, tmp_path):
+        for name in (b"\xff.summary.txt", b"a\nb.summary.txt"):
+            (tmp_path / os.fsdecode(name)).write_text("T.")
+        found = list(read_rows(str(tmp_path)))
+        assert [row.id for row in found] == ["a\ufffdb.summary.txt", "\ufffd.summary.txt"]
+
+    def test_links_in_a_circle(self, tmp_path):
+        (tmp_path / "sub").mkdir()
+        (tmp_path / "sub" / "loop").symlink_to("..")
+        (tmp_path / "b.summary.txt").symlink_to("nowhere")
+        assert good(self.make(tmp_path, a_source_txt="S.", a_summary_txt="T.")) == [(1, "S.", "T.")]
 
     def test_other_files_and_hidden_ones_are_left_out(self, tmp_path):
         (tmp_path / ".hidden.summary.txt").write_text("x")
