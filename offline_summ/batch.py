@@ -129,8 +129,7 @@ def run_batch(
         JudgeError: the judge cannot be loaded or keeps stopping, or the output cannot be written.
     """
     with ResultsFile(output) as file:
-        file.cut_half_line()
-        done = _Done(output, retry_failed=retry_failed)
+        done = _Done(output, file.end_of_lines(), retry_failed=retry_failed)
         if done.texts and not resume:
             raise UsageError(
                 f"{str(output)!r} holds results already.", "Remove it, or leave out --no-resume."
@@ -140,9 +139,10 @@ def run_batch(
         scorer.start()
         settings = scorer.settings_sha256()
         done.refuse_other_settings(settings)
+        file.cut_half_line()
         if done.retried:
             file.rewrite(lambda result: result.failure is None)
-            done.find_places()
+        done.find_places()
 
         def rows() -> Iterator[Row]:
             for row in source.rows():
@@ -196,7 +196,7 @@ def refuse_outputs(source: str, output: Path, table: Path | None, summary: Path 
 class _Done:
     """The rows that a file has results for."""
 
-    def __init__(self, output: Path, *, retry_failed: bool) -> None:
+    def __init__(self, output: Path, end: int, *, retry_failed: bool) -> None:
         self.texts: dict[int, bytes] = {}
         self.totals = Totals()
         self.retried = 0
@@ -207,9 +207,8 @@ class _Done:
         self._seen = 0
         self._places: dict[int, int] = {}
         self._sources: dict[bytes, int] = {}
-        for result in read_results(output):
+        for result in read_results(output, end=end):
             self._add(result)
-        self.find_places()
 
     def _add(self, result: SummarizationResult) -> None:
         place = result.input

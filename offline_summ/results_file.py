@@ -20,6 +20,7 @@ from offline_summ.schemas import SummarizationResult
 
 _MODE = 0o600
 _BEGINNING = b'{"id":'
+_BLOCK = 2**16
 
 
 class ResultsFile:
@@ -37,8 +38,8 @@ class ResultsFile:
         self.path = path
         self._file = _locked(path)
 
-    def cut_half_line(self) -> None:
-        """Take away what a run that was killed left of its last line.
+    def end_of_lines(self) -> int:
+        """Return where the whole lines end, in bytes; what follows is half a result, or nothing.
 
         Raises:
             InputError: the last line is no beginning of a result.
@@ -46,20 +47,32 @@ class ResultsFile:
         end = self._file.seek(0, os.SEEK_END)
         position, tail = end, b""
         while position and b"\n" not in tail:
-            position = max(0, position - 2**16)
+            size = min(_BLOCK, position)
+            position -= size
             self._file.seek(position)
-            tail = self._file.read(2**16) if position + 2**16 <= end else self._file.read(end - position)
-        kept = position + tail.rfind(b"\n") + 1 if b"\n" in tail else 0
-        if kept == end:
-            return
+            tail = self._file.read(size)
+        kept = position + tail.rfind(b"\n") + 1
         self._file.seek(kept)
         begun = self._file.read(len(_BEGINNING)).rstrip(b"\0")  # what a power cut leaves may be zeros
         if not _BEGINNING.startswith(begun):
             raise InputError(
                 f"{str(self.path)!r} ends with something else than a result.", "Name another file."
             )
-        self._file.truncate(kept)
-        os.fsync(self._file.fileno())
+        return kept
+
+    def cut_half_line(self) -> None:
+        """Take away what a run that was killed left of its last line.
+
+        Raises:
+            InputError: the last line is no beginning of a result.
+            JudgeError: the file cannot be written.
+        """
+        end = self.end_of_lines()
+        try:
+            self._file.truncate(end)
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise _unwritable(self.path, error) from None
 
     def append(self, results: Sequence[SummarizationResult]) -> None:
         """Write whole lines, and return when they are on disk.
@@ -81,7 +94,8 @@ class ResultsFile:
 
     def rewrite(self, keep: Callable[[SummarizationResult], bool]) -> None:
         """Replace the file, in one step, by one with some of its results only."""
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-", suffix=".part")
+        place = self.path.resolve()  # where a link leads, so that it stays a link
+        handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-", suffix=".part")
         try:
             with os.fdopen(handle, "wb") as part:
                 for result in read_results(self.path):
@@ -89,7 +103,8 @@ class ResultsFile:
                         part.write(result.model_dump_json().encode() + b"\n")
                 part.flush()
                 os.fsync(part.fileno())
-            os.replace(name, self.path)
+            os.replace(name, place)
+            _sync_folder(place.parent)
         except OSError as error:
             raise _unwritable(self.path, error) from None
         finally:
@@ -118,6 +133,7 @@ def _locked(path: Path) -> IO[bytes]:
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be written: {error.strerror}.", "Write elsewhere.") from None
     file = os.fdopen(descriptor, "r+b", 0)
+    _sync_folder(path.resolve().parent)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -128,14 +144,22 @@ def _locked(path: Path) -> IO[bytes]:
     return file
 
 
-def read_results(path: Path) -> Iterator[SummarizationResult]:
+def read_results(path: Path, *, end: int | None = None) -> Iterator[SummarizationResult]:
     """Yield the results of a file that a run wrote, in the order of its lines.
+
+    Args:
+        path: the file.
+        end: how far to read, in bytes; None is to its end.
 
     Raises:
         InputError: it cannot be read, or a line is no result.
     """
     with _opened(path) as file:
+        offset = 0
         for number, line in enumerate(file, start=1):
+            if offset == end:
+                return
+            offset += len(line)
             yield _result(line, number, path)
 
 
@@ -200,6 +224,16 @@ def _no_result(path: Path, number: int) -> InputError:
         f"{str(path)!r}, line {number}, is no result of this version of offline-summ.",
         "Name another file for the results.",
     )
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the name of a new file on disk, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _unwritable(path: Path, error: OSError) -> JudgeError:

@@ -200,6 +200,33 @@ class TestResume:
             run(source, output, ordered=True)
             assert numbers(output) == list(range(1, 11))
 
+    def test_a_refusal_leaves_half_a_line_where_it_is(self, tmp_path, output):
+        run(write(tmp_path / "a.jsonl", lines(3)), output)
+        before = output.read_bytes()[:-50]
+        output.write_bytes(before)
+        with pytest.raises(UsageError, match="Row 1"):
+            run(write(tmp_path / "b.jsonl", lines(3, first=1)), output)
+        with pytest.raises(UsageError, match="other settings"):
+            run(BatchInput(str(tmp_path / "a.jsonl")), output, options=SummarizationOptions(scale=2.0))
+        assert output.read_bytes() == before
+
+    def test_zeros_that_a_power_cut_leaves_are_taken_away(self, tmp_path, output):
+        source = write(tmp_path / "a.jsonl", lines(3))
+        run(source, output, ordered=True)
+        whole = output.read_bytes()
+        output.write_bytes(whole.splitlines(keepends=True)[0] + b"\0" * 5000)
+        assert run(source, output, ordered=True).resumed == 1
+        assert numbers(output) == [1, 2, 3]
+
+    def test_an_output_that_is_a_link_stays_one(self, tmp_path, output):
+        source = write(tmp_path / "a.jsonl", lines(3))
+        link = tmp_path / "link.jsonl"
+        link.symlink_to(output)
+        run(source, link, Failing("1."))
+        run(source, link, retry_failed=True)
+        assert link.is_symlink()
+        assert sorted(numbers(output)) == [1, 2, 3]
+
     def test_rows_may_be_added(self, tmp_path, output):
         run(write(tmp_path / "a.jsonl", lines(5)), output)
         outcome = run(write(tmp_path / "a.jsonl", lines(8)), output)
