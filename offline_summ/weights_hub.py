@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from offline_summ.errors import WeightsError
-from offline_summ.judges import HubSource
+from offline_summ.judge_sources import HubSource
 from offline_summ.weights_files import OnProgress, Progress, digest_file, require_space
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "LICENSE*")

@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 
 from offline_summ.errors import WeightsError
-from offline_summ.judges import WheelsSource
+from offline_summ.judge_sources import WheelsSource
 from offline_summ.weights_files import OnProgress, Progress, disk_full, is_disk_full
 
 _CHUNK = 4 * 1024 * 1024

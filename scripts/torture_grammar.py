@@ -147,7 +147,8 @@ async def work(backend, bounded, replies, folder):
     from tiny_judge import CONTEXT, build
 
     from offline_summ.engines.vllm import VLLMEngine
-    from offline_summ.judges import FolderSource, Judge
+    from offline_summ.judge_sources import FolderSource
+    from offline_summ.judges import Judge
     from offline_summ.weights import PreparedJudge
 
     build("bytes", folder / "judge", vocabulary=320, spread=0.02)

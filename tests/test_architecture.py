@@ -53,6 +53,7 @@ ROOMS = (
     "reply_form",
     "grammar",
     "model_folder",
+    "judge_sources",
     "judges",
     "weights_files",
     "weights_gguf",

@@ -8,15 +8,8 @@ from pathlib import Path
 import pytest
 
 from offline_summ.errors import UsageError, WeightsError
-from offline_summ.judges import (
-    FolderSource,
-    HubSource,
-    Judge,
-    WheelsSource,
-    judge_from_folder,
-    load_registry,
-    resolve_judge,
-)
+from offline_summ.judge_sources import FolderSource, HubSource, WheelsSource
+from offline_summ.judges import Judge, judge_from_folder, load_registry, resolve_judge
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -22,7 +22,8 @@ from offline_summ.grammar import (
     judgement_grammar,
     verdict_grammar,
 )
-from offline_summ.judges import FolderSource, Judge, Thinking
+from offline_summ.judge_sources import FolderSource
+from offline_summ.judges import Judge, Thinking
 from offline_summ.loop import LoopThread
 from offline_summ.prompts import Prompt
 from offline_summ.protocols.dialogue import Dialogue

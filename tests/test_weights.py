@@ -16,15 +16,8 @@ from pathlib import Path
 import pytest
 
 from offline_summ.errors import WeightsError
-from offline_summ.judges import (
-    FolderSource,
-    GgufSource,
-    HubSource,
-    Judge,
-    Source,
-    WheelsSource,
-    load_registry,
-)
+from offline_summ.judge_sources import FolderSource, GgufSource, HubSource, Source, WheelsSource
+from offline_summ.judges import Judge, load_registry
 from offline_summ.weights import (
     PreparedJudge,
     default_home,
