@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
+from offline_summ.airgap import Airgap
 from offline_summ.calibration import UNCALIBRATED, Axis, Calibration, FittedScale
 from offline_summ.calibration_fit import CurvePoint, Judged, fit_axis, learning_curve, refuse_too_few
 from offline_summ.engines.base import Engine
@@ -70,6 +71,7 @@ def calibrate_judge(
     *,
     prompts: Path | None = None,
     home: Path | None = None,
+    airgap: Airgap = "auto",
     on_progress: OnProgress = ignore_progress,
 ) -> CalibrationReport:
     """Load a judge, ask it about labelled items, and fit a calibration to its answers.
@@ -79,6 +81,7 @@ def calibrate_judge(
         items: the items.
         prompts: a folder of prompts that replace the shipped ones.
         home: folder with prepared weights; None is `weights.default_home()`.
+        airgap: as for `SummarizationScorer`.
         on_progress: told about loading and judging, from any thread.
 
     Raises:
@@ -89,7 +92,7 @@ def calibrate_judge(
         if own := [item for item in items if item.axis == axis]:
             refuse_too_few(own, f"labelled {what}")
     library = load_prompts(prompts)
-    engine = engine_of(judge_of(model, ()), None, home or default_home(), on_progress)
+    engine = engine_of(judge_of(model, ()), None, home or default_home(), on_progress, airgap)
 
     def on_judged(done: int, total: int) -> None:
         on_progress(Progress("judging labelled items", done, total, None))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from offline_summ.cli_airgap import AirgapOption, close_network
 from offline_summ.cli_batch import batch
 from offline_summ.cli_inputs import STDIN, find_judge, read_questions, read_run, read_text
 from offline_summ.cli_options import (
@@ -159,6 +160,7 @@ def score(
         float | None, typer.Option("--fail-under", metavar="X", help="Exit with 1 if the score is below X.")
     ] = None,
     grammar_backend: GrammarBackendOption = None,
+    airgap: AirgapOption = "auto",
     models: ModelsOption = None,
     home: HomeOption = None,
     quiet: QuietOption = False,
@@ -167,6 +169,7 @@ def score(
 
     SOURCE and SUMMARY are text or Markdown in UTF-8, or, with the extra `docs`, PDF, DOCX or HTML.
     """
+    close_network(airgap)
     if fail_under is not None and not 0 <= fail_under <= scale:
         raise UsageError(
             f"--fail-under is {fail_under!r}.", f"Give a number from 0 to the scale, which is {scale:g}."
@@ -216,6 +219,7 @@ def score(
             options,
             home=home or default_home(),
             grammar_backend=grammar_backend,
+            airgap=airgap,
             on_progress=progress.show,
         )
         with scorer:
@@ -243,6 +247,7 @@ def calibrate(
         typer.Option("--output", "-o", metavar="FILE", help="Where to write it. Default: nowhere."),
     ] = None,
     prompts: PromptsOption = None,
+    airgap: AirgapOption = "auto",
     models: ModelsOption = None,
     home: HomeOption = None,
     quiet: QuietOption = False,
@@ -253,6 +258,7 @@ def calibrate(
     "key_facts": [{"text": "...", "covered": false}]}; `id` and `lang` are optional, one list is enough.
     Every figure comes from documents that the fit did not see.
     """
+    close_network(airgap)
     if not data:
         raise UsageError("--data is missing.", "Give a file of labelled examples.")
     if output is not None and not output.parent.is_dir():
@@ -273,6 +279,7 @@ def calibrate(
             items,
             prompts=prompts,
             home=home or default_home(),
+            airgap=airgap,
             on_progress=progress.show,
         )
     show(calibration_view(report.calibration, report.curves))

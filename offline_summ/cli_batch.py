@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from offline_summ.cli_airgap import AirgapOption, close_network
 from offline_summ.cli_inputs import STDIN, find_judge, read_questions
 from offline_summ.cli_options import (
     AxesOption,
@@ -115,6 +116,7 @@ def batch(
         float | None, typer.Option("--timeout", metavar="S", help="Most seconds for one row.")
     ] = None,
     grammar_backend: GrammarBackendOption = None,
+    airgap: AirgapOption = "auto",
     models: ModelsOption = None,
     home: HomeOption = None,
     quiet: QuietOption = False,
@@ -124,6 +126,7 @@ def batch(
     A row of INPUT has a source and a summary, and an id and questions if wanted; or the input and output of
     a run. A folder holds NAME.source.txt beside NAME.summary.txt, or folders with a source.txt and summaries.
     """
+    close_network(airgap)
     if fail_under is not None and not 0 <= fail_under <= scale:
         raise UsageError(
             f"--fail-under is {fail_under!r}.", f"Give a number from 0 to the scale, which is {scale:g}."
@@ -167,6 +170,7 @@ def batch(
             options,
             home=home or default_home(),
             grammar_backend=grammar_backend,
+            airgap=airgap,
             on_progress=progress.show,
         )
         try:

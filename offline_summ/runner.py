@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
+from offline_summ.airgap import process_network
 from offline_summ.calibration import Axis
 from offline_summ.calibration_choice import CalibrationChoice
 from offline_summ.engines.base import SEED, Asked, Reply
@@ -301,6 +302,7 @@ class ExampleRunner:
             engine=engine.engine,
             dtype=engine.dtype,
             grammar_backend=engine.grammar_backend,
+            network=engine.network or process_network(),
             versions={"offline-summ": _version(), **engine.versions},
             seed=SEED,
             calls=len(dialogue.completions),

@@ -26,6 +26,7 @@ from offline_summ.scoring import Axes, DecidingAxis
 
 Protocol = Literal["joint", "itemized"]
 Step = Literal["input", "claims", "questions", "source_judgement", "coverage", "reason"]
+Network = Literal["namespace", "guard", "engine_namespace", "engine_guard", "open"]
 Note = Literal[
     "no_claims",
     "no_questions",
@@ -51,7 +52,12 @@ _FIRST_KEYS = tuple(
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
     )
 
 
@@ -202,6 +208,9 @@ class RunRecord(_Frozen):
         engine: name of the engine.
         dtype: number type that the judge computed in; "auto" is the one of its weights.
         grammar_backend: name of what held the judge to its grammars; None if nothing did.
+        network: how the network was closed: for the whole program and all that it started, by the kernel
+            ("namespace") or inside Python ("guard"), or for the engine's processes only ("engine_namespace",
+            "engine_guard"); "open" if it was not, null in a result of an earlier version.
         versions: versions of the packages that take part in a score.
         seed: seed of the decoding.
         calls: number of calls to the judge; a reply that was cut takes more than one.
@@ -218,6 +227,7 @@ class RunRecord(_Frozen):
     engine: str
     dtype: str | None = None
     grammar_backend: str | None = None
+    network: Network | None = None
     versions: dict[str, str]
     seed: int
     calls: int

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offline_summ import messages
+from offline_summ.airgap import Airgap
 from offline_summ.calibration_choice import CalibrationChoice
 from offline_summ.engines.base import Engine
 from offline_summ.engines.choice import engine_of, judge_of
@@ -38,6 +39,9 @@ class SummarizationScorer:
         models: files in the format of models.toml with judges of your own.
         home: folder with prepared weights, compiled grammars and logs; None is `weights.default_home()`.
         grammar_backend: what holds the judge to its grammars inside vLLM; None is the judge's own.
+        airgap: whether the network of vLLM's processes is closed: by the kernel, or else by a guard
+            ("auto"), by the kernel or the judge does not load ("required"), or not ("off"). The program
+            itself stays as it is; see `airgap.close_process` for that.
         on_progress: told about the checking of weights and the loading of the judge, from any thread.
 
     Raises:
@@ -53,6 +57,7 @@ class SummarizationScorer:
         models: Sequence[Path] = (),
         home: Path | None = None,
         grammar_backend: GrammarBackend | None = None,
+        airgap: Airgap = "auto",
         on_progress: OnProgress = ignore_progress,
     ) -> None:
         """Check everything that can be checked before a judge loads."""
@@ -70,7 +75,7 @@ class SummarizationScorer:
         self._calibration = CalibrationChoice(
             self._options.calibration, protocol=self._protocol, prompts_sha256=self._prompts_used()
         )
-        engine = engine_of(judge, grammar_backend, home or default_home(), on_progress)
+        engine = engine_of(judge, grammar_backend, home or default_home(), on_progress, airgap)
         self._session = Session(engine, on_progress)
         self._runner = ExampleRunner(
             self._session, self._options, self._prompts, self._protocol, self._calibration

@@ -139,7 +139,7 @@ class RunProgress:
         if self._line is not None:
             self._line.show(progress)
         elif not self._quiet and progress.stage != self._stage:
-            _note(f"{progress.stage} ...")
+            note(f"{progress.stage} ...")
         self._stage = progress.stage
 
     def count(self, totals: "Totals") -> None:
@@ -152,7 +152,7 @@ class RunProgress:
         self._shown = now
         text = self._text(totals, now, *self._begun)
         if self._line is None:
-            _note(text)
+            note(text)
         else:
             self._line.describe(text, totals.rows, self._total)
 
@@ -179,7 +179,8 @@ def run_progress(quiet: bool, count: Callable[[], int | None]) -> Iterator[RunPr
         yield RunProgress(line if line.is_shown else None, quiet or sys.stderr is None, count)
 
 
-def _note(line: str) -> None:
+def note(line: str) -> None:
+    """Write one line to standard error."""
     with contextlib.suppress(OSError):
         os.write(terminal(), f"offline-summ: {line}\n".encode())
 

@@ -27,7 +27,9 @@ def scripted(monkeypatch):
 
     def call(*arguments):
         terminal.terminal.cache_clear()  # standard error of this test, not of the first one
-        outcome = CliRunner().invoke(cli.app, ["batch", *map(str, arguments)], catch_exceptions=False)
+        outcome = CliRunner().invoke(
+            cli.app, ["batch", "--airgap", "off", *map(str, arguments)], catch_exceptions=False
+        )
         return outcome.exit_code, outcome.output
 
     return call

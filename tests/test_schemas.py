@@ -63,7 +63,7 @@ def test_the_result_has_the_documented_shape():
     assert dump["analyze_step_result"]["coverage"][0]["question"] == "Did it rain?"
     assert set(dump["run"]) == {
         "judge", "weights_sha256", "prompts_sha256", "protocol", "calibration", "language", "engine",
-        "dtype", "grammar_backend", "versions", "seed", "calls", "tokens", "seconds",
+        "dtype", "grammar_backend", "network", "versions", "seed", "calls", "tokens", "seconds",
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from offline_summ.schemas import Step
+from offline_summ.schemas import Network, Step
 
 if TYPE_CHECKING:
     from outlines.types.dsl import Term
@@ -129,6 +129,7 @@ class EngineRecord:
         dtype: number type that the judge computes in; None if it does not compute, or before it is loaded.
         grammar_backend: name of what holds the judge to its grammars; None if nothing does.
         versions: versions of the engine's packages.
+        network: how the network of the engine was closed; None if it says nothing of that.
     """
 
     judge: str
@@ -137,6 +138,7 @@ class EngineRecord:
     dtype: str | None = None
     grammar_backend: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    network: Network | None = None
 
 
 class Asked(Protocol):

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
+from offline_summ.airgap import Airgap, check
 from offline_summ.engines.base import Engine
 from offline_summ.engines.vllm import VLLMEngine
 from offline_summ.errors import UsageError
@@ -45,13 +46,18 @@ def judge_of(model: str | Path | Judge | Engine | None, models: Sequence[Path]) 
 
 
 def engine_of(
-    judge: Judge | Engine, grammar_backend: GrammarBackend | None, home: Path, on_progress: OnProgress
+    judge: Judge | Engine,
+    grammar_backend: GrammarBackend | None,
+    home: Path,
+    on_progress: OnProgress,
+    airgap: Airgap,
 ) -> Engine:
     """Return the engine that runs a judge; an engine runs itself.
 
     Raises:
-        UsageError: the grammar backend is unknown, or the engine has chosen its own already.
+        UsageError: the grammar backend or `airgap` is unknown, or the engine has chosen its own already.
     """
+    check(airgap)
     if grammar_backend is not None and grammar_backend not in get_args(GrammarBackend):
         raise UsageError(
             f"grammar_backend is {grammar_backend!r}.",
@@ -71,6 +77,7 @@ def engine_of(
         partial(open_judge, judge, home, on_progress),
         log_folder=home / "logs",
         grammar_folder=home / "grammars",
+        airgap=airgap,
     )
 
 

@@ -1,8 +1,8 @@
-"""Ties the processes that vLLM starts to the program that started them, so that none outlives it.
+"""What the processes that vLLM starts do first: close their network, and tie themselves to this program.
 
-A killed parent tells its children nothing: vLLM's would keep their memory, and a GPU, for good. Here the
-kernel is asked to kill each child when its parent dies, as the first thing that the child does. The workers
-that vLLM's children start in turn watch their parent themselves. Linux only; elsewhere it does nothing.
+A killed parent tells its children nothing: vLLM's would keep their memory, and a GPU, for good. So the kernel
+is asked to kill each child when its parent dies; Linux only. The workers that vLLM's children start in turn
+watch their parent themselves, and inherit the closed network.
 """
 
 import contextlib
@@ -12,36 +12,41 @@ from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import Any
 
+from offline_summ.airgap import close_forked_child, closed_command_line
+from offline_summ.schemas import Network
+
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _SIGKILL = 9
 
 
 @contextlib.contextmanager
-def children_tied() -> Iterator[None]:
-    """Tie the child processes that are started inside this context to this process, spawned or forked.
+def children_prepared(how: Network) -> Iterator[None]:
+    """Close the network of the child processes that are started inside this context, and tie them.
 
     The kernel counts the thread that starts them as the parent, so that thread must live as long as they.
+
+    Args:
+        how: how their network is closed, as `airgap.engine_network` says.
     """
-    if sys.platform != "linux":
-        yield
-        return
     parent, original = os.getpid(), spawn.get_command_line
     inside = True
 
-    def tie_forked_child() -> None:
+    def prepare_forked_child() -> None:
         if inside:
+            close_forked_child(how)  # first: the kernel forgets the tie when a process changes its rights
             _tie(parent)
 
     def command_line(**arguments: Any) -> list[str]:
         line: list[str] = original(**arguments)
         program = line.index("-c") + 1
-        line[program] = (
-            f"import ctypes, os; ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {_SIGKILL}); "
-            f"os.getppid() == {parent} or os._exit(1); {line[program]}"
-        )
-        return line
+        if sys.platform == "linux":
+            line[program] = (
+                f"import ctypes, os; ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {_SIGKILL}); "
+                f"os.getppid() == {parent} or os._exit(1); {line[program]}"
+            )
+        return closed_command_line(line, how)
 
-    os.register_at_fork(after_in_child=tie_forked_child)
+    os.register_at_fork(after_in_child=prepare_forked_child)
     spawn.get_command_line = command_line
     try:
         yield
@@ -51,6 +56,8 @@ def children_tied() -> Iterator[None]:
 
 
 def _tie(parent: int) -> None:
+    if sys.platform != "linux":
+        return
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL)

@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from offline_summ.airgap import Airgap, engine_network
 from offline_summ.engines.base import SEED, Capacity, Completion, EngineRecord, Message, Reply, Request
 from offline_summ.engines.chat import ChatEncoder, Segment
 from offline_summ.engines.cpu import computes_in_16_bits, cpu_arguments, cpu_dtype
@@ -25,19 +26,21 @@ from offline_summ.engines.grammar_backends import (
     choose_backend,
     compile_failure,
 )
-from offline_summ.engines.lifeline import children_tied
+from offline_summ.engines.lifeline import children_prepared
 from offline_summ.engines.verdict_words import word_probabilities
 from offline_summ.engines.vllm_files import empty_generation_config, end_of_text_ids
 from offline_summ.engines.vllm_process import (
     cause_of,
     import_error,
     main_module_hidden,
+    network_need,
     new_log,
     output_to,
     prepare_environment,
 )
 from offline_summ.errors import ExampleError, JudgeError, JudgeStoppedError, OfflineSummError, UsageError
 from offline_summ.judges import Judge, Thinking
+from offline_summ.schemas import Network
 from offline_summ.weights import PreparedJudge
 
 _SHUTDOWN_TIMEOUT_S = 3.0
@@ -62,6 +65,7 @@ class VLLMEngine:
         seed: seed of the engine.
         bounds_texts: whether grammars end texts at their limit of characters, which makes them slower. Where
             they do not, the token limit cuts, and the reply goes on from there.
+        airgap: whether the network of vLLM's processes is closed; see `airgap.close_process`.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class VLLMEngine:
         grammar_folder: Path | None = None,
         seed: int = SEED,
         bounds_texts: bool = False,
+        airgap: Airgap = "auto",
     ) -> None:
         """Load nothing yet."""
         self._judge = judge
@@ -85,6 +90,8 @@ class VLLMEngine:
         self._backend = judge.grammar_backend
         self._dtype: str | None = None
         self._bounded = bounds_texts
+        self._airgap: Airgap = airgap
+        self._network: Network | None = None
         self._llm: Any = None
         self._encoder: ChatEncoder | None = None
         self._barred: dict[int, float] | None = None
@@ -102,6 +109,7 @@ class VLLMEngine:
             weights_sha256=self._prepared.weights_sha256 if self._prepared else None,
             dtype=self._dtype,
             grammar_backend=self._backend,
+            network=self._network,
             versions=_installed_versions(),
         )
 
@@ -131,18 +139,20 @@ class VLLMEngine:
         """Import vLLM and load the judge; takes from half a minute to several minutes.
 
         Raises:
-            UsageError: vLLM is not installed, or the judge has an engine argument that vLLM does not know.
+            UsageError: vLLM is not installed, or the judge has an engine argument that vLLM does not know, or
+                that needs a network.
             WeightsError: the weights are not on this machine, or not what they should be.
             JudgeError: the judge cannot be loaded; the hint names the log.
         """
         if self._llm is not None:
             return
+        self._network = self._closed_network()
         if self._prepared is None:
             self._prepared = self._prepare()
         log = self._log = new_log(self._log_folder)
         self._others = frozenset(child.pid for child in multiprocessing.active_children())
         prepare_environment(log)
-        with output_to(log), main_module_hidden(), children_tied():
+        with output_to(log), main_module_hidden(), children_prepared(self._network):
             try:
                 with empty_generation_config() as generation:
                     self._llm = self._load(self._prepared.folder, generation)
@@ -162,6 +172,17 @@ class VLLMEngine:
                     self.kill()
                     if self._grammars is not None:
                         self._grammars.close()
+
+    def _closed_network(self) -> Network:
+        engine = self._judge.engine
+        how = engine_network(self._airgap, one_child=int(engine.get("data_parallel_size", 1)) == 1)
+        need = network_need(engine)
+        if how != "open" and need is not None:
+            raise UsageError(
+                f"Judge {self._judge.name!r} needs a network ({need}), but the network is closed.",
+                "Choose airgap 'off', or run it on one machine.",
+            )
+        return how
 
     def _load(self, folder: Path, generation: Path) -> Any:
         import torch

@@ -10,8 +10,9 @@ import os
 import sys
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from offline_summ.airgap import go_offline
 from offline_summ.errors import JudgeError, OfflineSummError, UsageError
@@ -54,6 +55,16 @@ def prepare_environment(log: Path) -> None:
     handler = logging.FileHandler(log, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
     logger.addHandler(handler)
+
+
+def network_need(arguments: Mapping[str, Any]) -> str | None:
+    """Return the engine argument for which vLLM needs more than a loopback interface, or None."""
+    for name in ("distributed_executor_backend", "data_parallel_backend"):
+        if arguments.get(name) == "ray":
+            return f"{name} = 'ray'"
+    if int(arguments.get("nnodes", 1)) > 1:
+        return f"nnodes = {arguments['nnodes']}"
+    return None
 
 
 @contextlib.contextmanager
