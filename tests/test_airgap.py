@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from offline_summ import airgap
+from offline_summ import ScriptedEngine, SummarizationScorer, airgap
 from offline_summ.airgap import engine_network, go_offline, why_no_namespace
 from offline_summ.engines.vllm_process import network_need
 from offline_summ.errors import JudgeError, UsageError
@@ -254,6 +254,13 @@ class TestWishes:
         assert engine_network("auto", one_child=False) == "engine_guard"
         with pytest.raises(JudgeError, match="the engine is several processes"):
             engine_network("required", one_child=False)
+
+    def test_an_engine_of_the_users_is_not_taken_for_a_closed_one(self):
+        engine = ScriptedEngine.judging({"It rained.": True}, {"Did it rain?": True})
+        with pytest.raises(UsageError, match=r"airgap is 'required', but the model is an engine"):
+            SummarizationScorer(engine, airgap="required")
+        with SummarizationScorer(engine) as scorer:
+            assert scorer.score("It rained.", "It rained.").run.network == "open"
 
     def test_an_unknown_wish_is_refused(self):
         with pytest.raises(UsageError, match=r"airgap is 'on'\. Choose one of auto, required, off\."):

