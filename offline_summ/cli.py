@@ -34,6 +34,7 @@ from offline_summ.cli_options import (
     QuietOption,
     ReasonOption,
     ReasonsOption,
+    RedactOption,
     ScaleOption,
 )
 from offline_summ.errors import (
@@ -155,6 +156,7 @@ def score(
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="S", help="Most seconds, loading excluded.")
     ] = None,
+    redact: RedactOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
     fail_under: Annotated[
         float | None, typer.Option("--fail-under", metavar="X", help="Exit with 1 if the score is below X.")
@@ -211,6 +213,7 @@ def score(
         reason=reason,
         prompts=prompts,
         timeout=timeout,
+        redact=redact,
     )
     texts = None if source is None or summary is None else (read_text(source), read_text(summary))
     with progress_line(quiet) as progress:

@@ -23,6 +23,7 @@ from offline_summ.cli_options import (
     QuietOption,
     ReasonOption,
     ReasonsOption,
+    RedactOption,
     ScaleOption,
 )
 from offline_summ.errors import (
@@ -115,6 +116,7 @@ def batch(
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="S", help="Most seconds for one row.")
     ] = None,
+    redact: RedactOption = False,
     grammar_backend: GrammarBackendOption = None,
     airgap: AirgapOption = "auto",
     models: ModelsOption = None,
@@ -162,6 +164,7 @@ def batch(
         reason=reason,
         prompts=prompts,
         timeout=timeout,
+        redact=redact,
     )
     chosen = find_judge(judge, models)
     with run_progress(quiet, rows.count) as progress:

@@ -59,6 +59,9 @@ ReasonsOption = Annotated[
     Literal["all", "failing", "none"] | None,
     typer.Option("--reasons", help="Verdicts to give reasons and evidence for; itemized only (all)."),
 ]
+RedactOption = Annotated[
+    bool, typer.Option("--redact", help="Leave every text out of the result; scores and verdicts stay.")
+]
 CalibrationOption = Annotated[
     str | None,
     typer.Option(

@@ -43,6 +43,7 @@ class SummarizationOptions:
         reason: "composed" from the verdicts, worded by the "judge" in one more call, or "none".
         prompts: a folder of prompts that replace the shipped ones.
         timeout: most seconds for one example, loading of the judge excluded; None is no limit.
+        redact: leave every text out of the results; see `redaction.redacted`.
 
     Raises:
         UsageError: a value is out of range.
@@ -61,6 +62,7 @@ class SummarizationOptions:
     reason: ReasonMode = "composed"
     prompts: str | Path | None = None
     timeout: float | None = None
+    redact: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -81,6 +83,8 @@ class SummarizationOptions:
             raise UsageError(f"prompts is {self.prompts!r}.", "Give a folder.")
         if self.calibration is not None and not isinstance(self.calibration, str | Path):
             raise UsageError(f"calibration is {self.calibration!r}.", "Give a file, or 'none'.")
+        if not isinstance(self.redact, bool):
+            raise UsageError(f"redact is {self.redact!r}.", "Give True or False.")
         choices: dict[str, tuple[Any, ...]] = {
             "axes": get_args(Axes),
             "protocol": (None, *get_args(Protocol)),

@@ -25,6 +25,7 @@ NOTES: Mapping[Note, str] = {
     "reasons_truncated": "Some of the judge's reasons were cut; its verdicts were not.",
     "missing_verdicts": "The judge gave no verdict on some questions; they count as not answered.",
     "unanswerable_questions_dropped": "Questions that the source itself does not answer were dropped.",
+    "redacted": "The texts were left out of this result.",
     "uncalibrated": "No calibration fits this judge and these prompts: the threshold is 0.5.",
 }
 
@@ -149,7 +150,7 @@ def _coverage_counts(result: SummarizationResult) -> tuple[int, int, str]:
 
 @dataclass(frozen=True)
 class _Row:
-    text: str
+    text: str | None
     yes: bool
     verdict: ClaimVerdict | QuestionVerdict
 
@@ -172,7 +173,7 @@ def _verdicts(title: str, word: str, rows: Sequence[_Row]) -> Table:
         cells = [mark]
         if probable:
             cells.append(Text("" if verdict.probability is None else f"{verdict.probability:.2f}"))
-        cells.append(Text(visible(row.text)))
+        cells.append(Text("(redacted)" if row.text is None else visible(row.text)))
         if explained:
             cells.append(_reason(verdict))
         table.add_row(*cells)
@@ -182,6 +183,8 @@ def _verdicts(title: str, word: str, rows: Sequence[_Row]) -> Table:
 def _reason(verdict: ClaimVerdict | QuestionVerdict) -> Text:
     shown = Text(visible(verdict.reason or ""), style="dim")
     for evidence in verdict.evidence or ():
+        if evidence.quote is None:
+            continue
         shown.append(f" “{visible(evidence.quote)}”", style="italic")
     return shown
 

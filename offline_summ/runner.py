@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 from offline_summ.airgap import process_network
 from offline_summ.calibration import Axis
@@ -27,6 +28,7 @@ from offline_summ.protocols import itemized, joint, reason
 from offline_summ.protocols.base import Judgement, Task
 from offline_summ.protocols.dialogue import Dialogue
 from offline_summ.protocols.memo import Memo
+from offline_summ.redaction import redacted
 from offline_summ.schemas import (
     AnalyzeStepResult,
     Example,
@@ -136,7 +138,7 @@ class ExampleRunner:
         if not isinstance(outcome, _Outcome):
             return self._failed(outcome, example.id, row, self._record(dialogue, prompts, seconds))
         self._session.proven()
-        return SummarizationResult(
+        result = SummarizationResult(
             id=example.id,
             status="scored",
             axes=self._options.axes,
@@ -152,6 +154,7 @@ class ExampleRunner:
             input=row,
             run=self._record(dialogue, prompts, seconds),
         )
+        return redacted(result) if self._options.redact else result
 
     def questions(self, questions: Sequence[str] | None) -> tuple[str, ...] | None:
         """Return what is asked instead of drawn questions: those of an example, else those of the options.
@@ -170,7 +173,7 @@ class ExampleRunner:
         options, engine = self._options, self._session.engine.record
         languages = self._prompts.languages
         used = sorted(languages) if options.language is None else [options.language]
-        settings = {
+        settings: dict[str, Any] = {
             "judge": [engine.judge, engine.engine, engine.weights_sha256, engine.dtype],
             "grammar_backend": engine.grammar_backend,
             "prompts": {language: languages[language].sha256 for language in used},
@@ -179,11 +182,13 @@ class ExampleRunner:
             "options": [options.axes, options.scale, options.max_questions, options.reasons, options.reason],
             "questions": options.questions and list(options.questions),
         }
+        if options.redact:
+            settings["redact"] = True
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     async def remember_questions(self, source: str, result: SummarizationResult) -> None:
         """Ask further summaries of a source the questions that one of it was asked in an earlier run."""
-        if self.draws_questions and result.failure is None:
+        if self.draws_questions and result.failure is None and "redacted" not in result.notes:
             prompts = self._prompts.choose(self._options.language, source)
             key = itemized.questions_key(
                 prompts, self._task(Example(source=source, summary=""), None, prompts)

@@ -38,6 +38,7 @@ Note = Literal[
     "missing_verdicts",
     "unanswerable_questions_dropped",
     "uncalibrated",
+    "redacted",
 ]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -86,12 +87,15 @@ class InputRow(_Frozen):
 
 
 class Evidence(_Frozen):
-    """A passage behind a verdict: `quote == text[start:end]`, in characters of the text named by `in`."""
+    """A passage behind a verdict: `quote == text[start:end]`, in characters of the text named by `in`.
+
+    In a redacted result `quote` is null.
+    """
 
     in_: Literal["source", "summary"] = Field(alias="in")
     start: int = Field(ge=0)
     end: int = Field(ge=0)
-    quote: str
+    quote: str | None
 
     @model_serializer(mode="wrap")
     def _write_in_without_underscore(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -103,7 +107,7 @@ class ClaimVerdict(_Frozen):
     """One claim of the summary, and whether the source supports it.
 
     Attributes:
-        claim: the claim.
+        claim: the claim; null in a redacted result.
         supported: the verdict.
         unsure: whether the probability lies so near the threshold that the verdict could be the other one;
             null where a protocol has no probabilities.
@@ -112,7 +116,7 @@ class ClaimVerdict(_Frozen):
         evidence: where the source states it; null if unknown.
     """
 
-    claim: str
+    claim: str | None
     supported: bool
     unsure: bool | None = None
     reason: str | None = None
@@ -124,7 +128,7 @@ class QuestionVerdict(_Frozen):
     """One question about the source, and whether the summary alone answers it with yes.
 
     Attributes:
-        question: the question.
+        question: the question; null in a redacted result.
         answered: the verdict.
         unsure: whether the probability lies so near the threshold that the verdict could be the other one;
             null where a protocol has no probabilities.
@@ -133,7 +137,7 @@ class QuestionVerdict(_Frozen):
         evidence: where the summary answers it; null if unknown.
     """
 
-    question: str
+    question: str | None
     answered: bool
     unsure: bool | None = None
     reason: str | None = None
@@ -154,10 +158,13 @@ class DroppedQuestions(_Frozen):
 
 
 class PreprocessStepResult(_Frozen):
-    """Step 1, the source judgement: claims with verdicts, and the questions about the source."""
+    """Step 1, the source judgement: claims with verdicts, and the questions about the source.
+
+    In a redacted result there are as many questions, and each is null.
+    """
 
     alignment: tuple[ClaimVerdict, ...] = ()
-    questions: tuple[str, ...] = ()
+    questions: tuple[str | None, ...] = ()
     dropped_questions: DroppedQuestions = DroppedQuestions()
 
 

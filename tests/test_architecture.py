@@ -35,6 +35,7 @@ ROOMS = (
     "network",
     "scoring",
     "schemas",
+    "redaction",
     "airgap",
     "surrogates",
     "options",

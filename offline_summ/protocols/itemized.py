@@ -59,10 +59,11 @@ class DrawnQuestions:
 
     @classmethod
     def of(cls, result: SummarizationResult) -> "DrawnQuestions":
-        """Return the questions that an earlier result of the same source was asked."""
+        """Return the questions that an earlier result of the same source, not redacted, was asked."""
         step = result.preprocess_step_result
         notes = tuple(note for note in result.notes if note in _QUESTION_NOTES)
-        return cls(step.questions, step.dropped_questions, notes)
+        questions = tuple(question for question in step.questions if question is not None)
+        return cls(questions, step.dropped_questions, notes)
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ def figures(judgement: Judgement, *, axes: Axes, scale: float) -> dict[str, Any]
         "alignment": axis(scores.alignment, supported),
         "coverage": axis(scores.coverage, answered),
         "deciding_axis": scores.deciding_axis,
-        "unsupported": [one_line(c.claim) for c in judgement.claims if not c.supported],
-        "unanswered": [one_line(q.question) for q in judgement.questions if not q.answered],
+        "unsupported": [one_line(c.claim or "") for c in judgement.claims if not c.supported],
+        "unanswered": [one_line(q.question or "") for q in judgement.questions if not q.answered],
     }
 
 
