@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from offline_summ.bug_report import describe_bug, keep_messages_back
 from offline_summ.cli_airgap import AirgapOption, close_network
 from offline_summ.cli_batch import batch
 from offline_summ.cli_inputs import STDIN, find_judge, read_questions, read_run, read_text
@@ -51,6 +52,7 @@ from offline_summ.terminal import (
     complain,
     fill_closed_descriptors,
     progress_line,
+    report,
     show,
     terminal,
     write,
@@ -82,6 +84,7 @@ def main() -> None:
         signal.signal(number, _stop)
     fill_closed_descriptors()
     terminal()
+    keep_messages_back()
     try:
         code = _run()
         if sys.stdout is not None:
@@ -90,10 +93,11 @@ def main() -> None:
         code = complain(f"{stopped.message} {stopped.hint}", stopped.code)
     except BrokenPipeError:
         code = EXIT_OK  # the reader of standard output went away, as `head` does
-    except OSError as error:
-        if error.errno not in _WRITE_ERRORS or error.filename is not None:
-            raise
-        code = complain(f"Standard output cannot be written: {error.strerror}.", EXIT_JUDGE)
+    except Exception as error:  # noqa: BLE001 - whatever it is, its message may quote a document
+        if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
+            code = complain(f"Standard output cannot be written: {error.strerror}.", EXIT_JUDGE)
+        else:
+            code = report(describe_bug(error), EXIT_JUDGE)
     # Everything is stopped and written. What vLLM and torch do at the end takes seconds, and can fail; and a
     # thread may be blocked in an engine that was still loading.
     os._exit(code)

@@ -200,6 +200,13 @@ def complain(message: str, code: int) -> int:
     return code
 
 
+def report(lines: str, code: int) -> int:
+    """Write lines to standard error and return the exit code."""
+    with contextlib.suppress(OSError):
+        os.write(terminal(), f"offline-summ: {lines}\n".encode("utf-8", "backslashreplace"))
+    return code
+
+
 @functools.cache
 def terminal() -> int:
     """Return a descriptor of standard error as it was at the start: while vLLM loads, 2 is its log."""

@@ -93,6 +93,7 @@ ROOMS = (
     "batch_view",
     "render",
     "calibration_view",
+    "bug_report",
     "terminal",
     "cli_options",
     "cli_airgap",

@@ -340,6 +340,15 @@ class TestResume:
         asked = {result.preprocess_step_result.questions for result in read_results(output)}
         assert asked == {("Did it rain?",)}
 
+    def test_questions_that_were_left_out_are_drawn_again(self, tmp_path, output):
+        rows = [json.dumps({"source": "One source.", "summary": f"Summary {n}."}) for n in range(4)]
+        options = SummarizationOptions(protocol="itemized", redact=True)
+        run(write(tmp_path / "a.jsonl", rows[:2]), output, options=options)
+        run(write(tmp_path / "a.jsonl", rows), output, options=options)
+        results = list(read_results(output))
+        assert [len(result.analyze_step_result.coverage) for result in results] == [1, 1, 1, 1]
+        assert "Did it rain?" not in output.read_text()
+
 
 class TestFullDisk:
     def test_what_cannot_be_written_ends_the_run_and_leaves_whole_lines(self, tmp_path, output, monkeypatch):

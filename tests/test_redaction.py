@@ -2,7 +2,7 @@ import json
 
 import pytest
 from rich.console import Console
-from test_scorer import SOURCE, SUMMARY, claims, questions, score, scorer_of
+from test_scorer import SUMMARY, claims, questions, score, scorer_of
 
 from offline_summ import SummarizationOptions, SummarizationResult, SummarizationScorer, UsageError
 from offline_summ.redaction import redacted
@@ -72,14 +72,6 @@ def test_results_with_and_without_texts_are_not_continued_in_one_file():
             scorer.start()
             digests.append(scorer.settings_sha256())
     assert digests[0] != digests[1]
-
-
-def test_a_source_is_asked_drawn_questions_again_where_the_earlier_ones_are_left_out():
-    scorer, _ = scorer_of(claims(True), questions(True), redact=True)
-    with scorer:
-        result = scorer.score(SOURCE, SUMMARY)
-        scorer.remember_questions(SOURCE, result)
-        assert scorer.score(SOURCE, SUMMARY).coverage_score == 1.0
 
 
 def test_what_is_neither_true_nor_false_is_refused():
