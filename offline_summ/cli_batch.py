@@ -199,6 +199,7 @@ def _report(outcome: "BatchOutcome", output: Path, table: Path | None, summary_j
     from offline_summ.batch_view import batch_view
     from offline_summ.results_file import results_in_order
     from offline_summ.table_file import write_table
+    from offline_summ.whole_file import write_whole
 
     if not outcome.totals.rows:
         raise InputError("The input holds no row.", "Give a file with rows.")
@@ -210,7 +211,7 @@ def _report(outcome: "BatchOutcome", output: Path, table: Path | None, summary_j
     if summary_json is not None:
         figures = json.dumps(outcome.summary(), ensure_ascii=False, indent=2)
         try:
-            summary_json.write_text(figures + "\n", encoding="utf-8")
+            write_whole(summary_json, figures + "\n")
         except OSError as error:
             raise JudgeError(f"{str(summary_json)!r} cannot be written: {error.strerror}.") from None
         write(f"Written: {summary_json}\n")

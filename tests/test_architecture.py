@@ -33,6 +33,7 @@ ROOMS = (
     "nearest",
     "loop",
     "network",
+    "whole_file",
     "scoring",
     "schemas",
     "redaction",
