@@ -38,6 +38,7 @@ from offline_summ.cli_options import (
     RedactOption,
     ScaleOption,
 )
+from offline_summ.cli_verify import verify
 from offline_summ.errors import (
     EXIT_BELOW_THRESHOLD,
     EXIT_JUDGE,
@@ -300,6 +301,9 @@ def calibrate(
     if output is not None:
         save_calibration(report.calibration, output)
         write(f"Written: {output}\n")
+
+
+app.command()(verify)
 
 
 @judges_app.command("list")

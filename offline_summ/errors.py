@@ -29,6 +29,7 @@ FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 
 EXIT_OK = 0
 EXIT_BELOW_THRESHOLD = 1
+EXIT_DIFFERENT = 1
 EXIT_USAGE = 2
 EXIT_INPUT = 3
 EXIT_JUDGE = 4

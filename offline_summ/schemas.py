@@ -62,6 +62,10 @@ class _Frozen(BaseModel):
     )
 
 
+class ScoresDifferError(ValueError):
+    """A written score is not what the verdicts beside it give."""
+
+
 class Example(_Frozen):
     """One source and summary to score."""
 
@@ -280,7 +284,9 @@ class SummarizationResult(_Frozen):
         result: SummarizationResult = handler({k: v for k, v in data.items() if k not in _COMPUTED_KEYS})
         for name, value in written.items():
             if (tuple(value) if isinstance(value, list) else value) != getattr(result, name):
-                raise ValueError(f"{name} is {value!r}, but the verdicts give {getattr(result, name)!r}")
+                raise ScoresDifferError(
+                    f"{name} is {value!r}, but the verdicts give {getattr(result, name)!r}"
+                )
         return result
 
     @model_validator(mode="after")

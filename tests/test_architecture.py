@@ -95,11 +95,14 @@ ROOMS = (
     "render",
     "calibration_view",
     "bug_report",
+    "verify",
+    "verify_view",
     "terminal",
     "cli_options",
     "cli_airgap",
     "cli_inputs",
     "cli_batch",
+    "cli_verify",
     "cli",
     "__main__",
 )
@@ -119,6 +122,7 @@ FORBIDDEN = {
     "protocols.itemized": {"documents", "calibration_fit"},
     "evidence": {"scoring"},
     "scorer": {"documents", "render"},
+    "verify": {"engines.base", "engines.vllm", "scorer"},
     "terminal": {"engines.vllm", "scorer"},
     "render": {"engines.base", "engines.vllm", "engines.scripted"},
 }

@@ -45,6 +45,7 @@ def refused(result, code):
         ("score", ["score"]),
         ("batch", ["batch"]),
         ("calibrate", ["calibrate"]),
+        ("verify", ["verify"]),
         ("judges", ["judges"]),
         ("judges-list", ["judges", "list"]),
         ("judges-show", ["judges", "show"]),
