@@ -74,8 +74,12 @@ def kv_cache_bytes(folder: Path, context_length: int, bytes_each: int) -> int:
     heads = config["num_attention_heads"]
     size = config.get("head_dim") or config["hidden_size"] // heads
     key_heads = config.get("num_key_value_heads", heads)
-    per_token: int = 2 * bytes_each * config["num_hidden_layers"] * key_heads * size
-    return max(_GIB, math.ceil(1.05 * per_token * context_length))
+    return room_for_context(2 * bytes_each * config["num_hidden_layers"] * key_heads * size, context_length)
+
+
+def room_for_context(bytes_per_token: int, context_length: int) -> int:
+    """Return the bytes that the KV cache gets on a CPU: one full context and 5 %, one GiB at least."""
+    return max(_GIB, math.ceil(1.05 * bytes_per_token * context_length))
 
 
 def _use_all_of_few_cores(environ: MutableMapping[str, str]) -> dict[str, Any]:
