@@ -19,6 +19,7 @@ import typer
 from offline_summ.bug_report import describe_bug, keep_messages_back
 from offline_summ.cli_airgap import AirgapOption, close_network
 from offline_summ.cli_batch import batch
+from offline_summ.cli_doctor import doctor
 from offline_summ.cli_inputs import STDIN, find_judge, read_questions, read_run, read_text
 from offline_summ.cli_options import (
     AxesOption,
@@ -304,6 +305,7 @@ def calibrate(
 
 
 app.command()(verify)
+app.command()(doctor)
 
 
 @judges_app.command("list")

@@ -1,7 +1,7 @@
 """Whether a judge fits into a memory: its weights, and the KV cache of one full context.
 
-The KV cache of one token is 2 (keys and values) x layers x key heads x size of a head x bytes of a number: the
-term of Pope et al. 2022, "Efficiently scaling transformer inference", with the key heads of grouped-query
+The KV cache of one token is 2 (keys and values) x layers x key heads x size of a head x bytes of a number:
+the term of Pope et al. 2022, "Efficiently scaling transformer inference", with the key heads of grouped-query
 attention, as vLLM allocates it for full attention. Pure arithmetic; knows nothing of machines and engines.
 """
 

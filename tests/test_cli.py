@@ -46,6 +46,7 @@ def refused(result, code):
         ("batch", ["batch"]),
         ("calibrate", ["calibrate"]),
         ("verify", ["verify"]),
+        ("doctor", ["doctor"]),
         ("judges", ["judges"]),
         ("judges-list", ["judges", "list"]),
         ("judges-show", ["judges", "show"]),

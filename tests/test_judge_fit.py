@@ -150,7 +150,7 @@ class TestOnACpu:
         assert fit.verdict == "fits: 1.1 contexts at once, 1.00 GiB stay free"
 
     def test_a_shorter_context_that_fits_is_named(self):
-        # 2 x 80 x 32 x 128 x 2 bytes = 1.25 MiB a token; 8,192 of them and 5 % are 10.5 GiB, 12 - 3 - 3 are left.
+        # 2 x 80 x 32 x 128 x 2 bytes = 1.25 MiB a token; 8,192 of them and 5 % are 10.5 GiB, 6 are left.
         shape = KvShape(80, 32, 128)
         fit = judge_fit(judge(8192), weights(3), shape, cpu_room(int(12 * GIB)), "bfloat16")
         assert fit.fits is False
