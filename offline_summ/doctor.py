@@ -116,7 +116,7 @@ def examine(
         return Examined(tuple(findings))
     fit = fit_of(wanted.judge, opened, machine)
     state: State = "ok" if fit.fits else "wrong" if fit.fits is False else "note"
-    findings.append(Finding(state, f"judge {wanted.judge.name} {fit.verdict}", fit.advice))
+    findings.append(Finding(state, f"judge {wanted.judge.name}: {fit.verdict}", fit.advice))
     return Examined(tuple(findings), fit)
 
 

@@ -119,7 +119,7 @@ def judge_fit(judge: Judge, weights: Weights, shape: KvShape | str, room: Room, 
     lines = [("weights", _weights_line(weights, split))]
     if weights.bytes is None:
         advice = f"Run `offline-summ judges fetch {judge.name}`."
-        return Fit(None, tuple(lines), "whether it fits cannot be told", advice)
+        return Fit(None, tuple(lines), "cannot be told whether it fits", advice)
     cache_dtype = str(judge.engine.get("kv_cache_dtype", "auto"))
     number = bytes_of(dtype if cache_dtype == "auto" else cache_dtype)
     per_token = None
@@ -198,7 +198,7 @@ def _verdict(
     judge: Judge, room: Room, need: _Need, lines: tuple[tuple[str, str], ...], *, estimated: bool
 ) -> Fit:
     def no(why: str, advice: str) -> Fit:
-        return Fit(False, lines, f"does not fit{', by an estimate' if estimated else ''}: {why}", advice)
+        return Fit(False, lines, f"does not fit{', by an estimate' if estimated else ''} ({why})", advice)
 
     if room.devices < need.split.gpus:
         why = f"it is spread over {need.split.gpus} GPUs, and there are {room.devices}"
@@ -211,7 +211,7 @@ def _verdict(
         return no(f"{gib(-left)} are lacking for the weights alone", _smaller(room))
     if need.cache is None:
         advice = "Load it once: vLLM says how much its KV cache takes."
-        return Fit(None, lines, "its weights fit; whether its KV cache does cannot be told", advice)
+        return Fit(None, lines, "its weights fit, and whether its KV cache does cannot be told", advice)
     if need.cache > left:
         return no(f"{gib(need.cache - left)} are lacking for one context", _shorter(room, need, left))
     if need.per_token is None:
@@ -222,7 +222,7 @@ def _verdict(
         return no("its KV cache holds less than one context", "Raise kv_cache_memory_bytes of the judge.")
     spare = gib(left - need.cache)
     beside = f", {spare} stay free" if room.place == "cpu" else ""
-    return Fit(True, lines, f"fits: {contexts:.1f} contexts at once{beside}", contexts=contexts)
+    return Fit(True, lines, f"fits, {contexts:.1f} contexts at once{beside}", contexts=contexts)
 
 
 def _smaller(room: Room) -> str:

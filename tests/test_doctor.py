@@ -171,7 +171,7 @@ class TestJudges:
     def test_a_judge_that_does_not_fit(self, registry, tmp_path):
         found = examined(registry, tmp_path / "home", "mine", free_bytes=7 * GIB // 2)
         assert found.findings[-1].state == "wrong"
-        assert found.findings[-1].what.startswith("judge mine does not fit: 0.50 GiB are lacking for one")
+        assert found.findings[-1].what.startswith("judge mine: does not fit (0.50 GiB are lacking for one")
 
     def test_on_a_gpu_the_memory_of_the_fullest_counts(self, registry, tmp_path):
         gpus = (Gpu("A", 80 * GIB, 79 * GIB), Gpu("A", 80 * GIB, 10 * GIB))
@@ -240,7 +240,7 @@ class TestTheCommand:
         assert (done.returncode, done.stderr) == (0, b""), lines
         assert {line[:4] for line in lines} == {"OK  ", "--  ", "    "}
         assert any(line.startswith("OK  vLLM 0.3") for line in lines)
-        assert lines[-1].startswith("OK  judge model fits: ")
+        assert lines[-1].startswith("OK  judge model: ")
         assert not (tmp_path / "home").exists()
 
     def test_a_judge_that_is_not_here(self, tmp_path):

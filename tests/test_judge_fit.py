@@ -147,27 +147,27 @@ class TestOnACpu:
             ("beside", "3.00 GiB (an estimate): Python, torch and vLLM"),
             ("may use", "8.00 GiB: free memory"),
         )
-        assert fit.verdict == "fits: 1.1 contexts at once, 1.00 GiB stay free"
+        assert fit.verdict == "fits, 1.1 contexts at once, 1.00 GiB stay free"
 
     def test_a_shorter_context_that_fits_is_named(self):
         # 2 x 80 x 32 x 128 x 2 bytes = 1.25 MiB a token; 8,192 of them and 5 % are 10.5 GiB, 6 are left.
         shape = KvShape(80, 32, 128)
         fit = judge_fit(judge(8192), weights(3), shape, cpu_room(int(12 * GIB)), "bfloat16")
         assert fit.fits is False
-        assert fit.verdict == "does not fit: 4.50 GiB are lacking for one context"
+        assert fit.verdict == "does not fit (4.50 GiB are lacking for one context)"
         # 6 GiB / (1.25 MiB x 1.05) = 4,681 tokens, rounded down to a multiple of 256.
         assert fit.advice.startswith("Set context_length = 4608 in an entry of yours.")
 
     def test_weights_that_do_not_fit_are_said_first(self):
         fit = judge_fit(judge(), weights(30), KvShape(28, 2, 128), cpu_room(8 * GIB), "bfloat16")
-        assert fit.verdict == "does not fit: 25.00 GiB are lacking for the weights alone"
+        assert fit.verdict == "does not fit (25.00 GiB are lacking for the weights alone)"
         assert fit.advice == "Choose a smaller or a quantized judge."
 
     def test_a_room_of_the_judges_own_counts(self):
         fit = judge_fit(
             judge(kv_cache_memory_bytes=GIB // 2), weights(1), KvShape(28, 2, 128), cpu_room(8 * GIB), "auto"
         )
-        assert fit.verdict == "does not fit: its KV cache holds less than one context"
+        assert fit.verdict == "does not fit (its KV cache holds less than one context)"
 
     def test_a_shape_that_is_not_known_leaves_the_cache_open(self):
         fit = judge_fit(judge(), weights(1), "no config", cpu_room(8 * GIB), "auto")
@@ -190,7 +190,7 @@ class TestOnGpus:
         room = gpu_room(100 * GIB, 99 * GIB, {}, 1)
         fit = judge_fit(judge(), weights(16), KvShape(32, 8, 128), room, "bfloat16")
         assert (fit.fits, fit.contexts) == (True, 18.5)
-        assert fit.verdict == "fits: 18.5 contexts at once"
+        assert fit.verdict == "fits, 18.5 contexts at once"
 
     def test_eight_gpus_share_a_judge(self):
         # 132 / 8 = 16.5 GiB of weights each; 40,960 bytes a token, so 2.5 GiB for 65,536 tokens.
@@ -204,7 +204,7 @@ class TestOnGpus:
     def test_gpus_that_are_not_there(self):
         mine = judge(tensor_parallel_size=8)
         fit = judge_fit(mine, weights(132), LLAMA, gpu_room(80 * GIB, 79 * GIB, mine.engine, 1), "auto")
-        assert fit.verdict == "does not fit: it is spread over 8 GPUs, and there are 1"
+        assert fit.verdict == "does not fit (it is spread over 8 GPUs, and there are 1)"
 
     def test_a_gpu_that_others_use(self):
         room = gpu_room(80 * GIB, 60 * GIB, {}, 1)
@@ -217,7 +217,7 @@ class TestOnGpus:
         # 24 x 0.92 - 2 - 16 = 4.08 GiB; a context of 65,536 tokens takes 8 GiB: 33,423 tokens fit.
         room = gpu_room(24 * GIB, 24 * GIB, {}, 1)
         fit = judge_fit(judge(65536), weights(16), KvShape(32, 8, 128), room, "bfloat16")
-        assert fit.verdict == "does not fit: 3.92 GiB are lacking for one context"
+        assert fit.verdict == "does not fit (3.92 GiB are lacking for one context)"
         assert fit.advice.startswith("Set context_length = 33280 in an entry of yours. Or: Choose a smaller")
 
     def test_a_cache_in_eight_bits_holds_twice_as_much(self):
@@ -228,7 +228,7 @@ class TestOnGpus:
     def test_an_estimate_is_said_to_be_one(self):
         estimated = Weights(200 * GIB, "200B", "estimated")
         fit = judge_fit(judge(), estimated, LLAMA, gpu_room(80 * GIB, 79 * GIB, {}, 1), "auto")
-        assert fit.verdict.startswith("does not fit, by an estimate: ")
+        assert fit.verdict.startswith("does not fit, by an estimate (")
 
 
 def test_the_share_of_a_gpu_is_that_of_the_vllm_installed():
