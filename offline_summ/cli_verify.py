@@ -78,7 +78,7 @@ def _exit_code(read: "ResultsRead", checks: "list[Check]") -> int:
     if read.differing_scores.count:
         different.append("written scores")
     if different:
-        return complain(f"Different from what is installed: {', '.join(different)}.", EXIT_DIFFERENT)
+        return complain(f"Different: {', '.join(different)}.", EXIT_DIFFERENT)
     unchecked = sorted({check.what for check in checks if check.state == "not checkable"})
     if unchecked:
         return complain(f"Cannot be checked here: {', '.join(unchecked)}.", EXIT_JUDGE)

@@ -228,7 +228,7 @@ class TestTheCommand:
         code, out, err = self.verify(tmp_path, one, models=[file])
         assert code == 1
         assert "different" in out
-        assert err == "offline-summ: Different from what is installed: prompts en.\n"
+        assert err == "offline-summ: Different: prompts en.\n"
 
     def test_something_cannot_be_checked(self, tmp_path):
         code, _, err = self.verify(tmp_path, result())
