@@ -57,20 +57,21 @@ def leave_no_core_dump() -> None:
 
 
 def is_alone() -> bool:
-    """Whether no network interface of this process is up, but for the loopback one."""
+    """Whether the loopback interface of this process is up, and no other one.
+
+    The processes of an engine speak through it: a namespace in which it is down is of no use to them.
+    """
     if sys.platform != "linux":
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for _, name in socket.if_nameindex():
-            if name == "lo":
-                continue
             try:
                 flags = _flags(control, name)
             except OSError as error:
                 if error.errno == errno.ENODEV:  # gone meanwhile
                     continue
                 return False
-            if flags & _IFF_UP:
+            if bool(flags & _IFF_UP) != (name == "lo"):
                 return False
     return True
 

@@ -216,6 +216,21 @@ class TestNamespace:
         )
         assert found == [True, 101, 65534, 65534]
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a namespace without more ado")
+    def test_a_namespace_in_which_loopback_is_down_is_not_taken_for_closed(self, tmp_path):
+        found = outcome(
+            """
+            assert ctypes.CDLL(None).unshare(0x40000000) == 0  # CLONE_NEWNET
+            before = network.is_alone()
+            said = airgap.close_process("required")
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                socket.create_connection(server.getsockname()).close()
+            say([before, said, network.is_alone(), airgap.process_network()])
+            """,
+            tmp_path,
+        )
+        assert found == [False, None, True, "namespace"]
+
     def test_a_child_of_an_open_process_closes_itself_first(self, tmp_path):
         found = outcome(
             """
