@@ -27,6 +27,8 @@ OFFLINE_ENVIRONMENT: dict[str, str] = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_DO_NOT_TRACK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "USE_HUB_KERNELS": "NO",  # Transformers would fetch kernels
+    "OTEL_SDK_DISABLED": "true",
 }
 
 # vLLM finds its own address by opening a socket towards a public one; an address given here is taken instead.

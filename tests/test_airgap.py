@@ -320,3 +320,35 @@ def test_the_probe_leaves_this_process_as_it_is():
     why_no_namespace.cache_clear()
     why_no_namespace()
     assert (os.readlink("/proc/self/ns/net"), threading.active_count()) == before
+
+
+def test_the_libraries_read_the_switches():
+    program = textwrap.dedent(
+        """
+        import json, os
+        from offline_summ.airgap import go_offline
+        go_offline(os.environ)
+        from huggingface_hub import constants
+        from opentelemetry.sdk.trace import TracerProvider
+        from transformers.integrations import hub_kernels
+        from vllm import envs
+        from vllm.usage.usage_lib import is_usage_stats_enabled
+        print(json.dumps({
+            "hub offline": constants.HF_HUB_OFFLINE,
+            "hub telemetry off": constants.HF_HUB_DISABLE_TELEMETRY,
+            "kernels from the hub": hub_kernels._kernels_enabled,
+            "usage statistics": is_usage_stats_enabled(),
+            "traces": TracerProvider().get_tracer("a").start_span("b").is_recording(),
+            "address": envs.VLLM_HOST_IP,
+        }))
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "hub offline": True,
+        "hub telemetry off": True,
+        "kernels from the hub": False,
+        "usage statistics": False,
+        "traces": False,
+        "address": "127.0.0.1",
+    }
