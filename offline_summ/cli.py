@@ -19,6 +19,7 @@ import typer
 from offline_summ.bug_report import describe_bug, keep_messages_back
 from offline_summ.cli_airgap import AirgapOption, close_network
 from offline_summ.cli_batch import batch
+from offline_summ.cli_bundle import bundle
 from offline_summ.cli_doctor import doctor
 from offline_summ.cli_inputs import STDIN, find_judge, read_questions, read_run, read_text
 from offline_summ.cli_options import (
@@ -242,6 +243,7 @@ def score(
 
 
 app.command()(batch)
+app.command()(bundle)
 
 
 @app.command()
@@ -352,7 +354,7 @@ def fetch_judges(
     home: HomeOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Fetch and prepare the weights of judges. The only command that may use the network."""
+    """Fetch and prepare the weights of judges. It may use the network, as `bundle` may, and no other."""
     from offline_summ.weights import default_home, fetch_judge, is_ready
 
     place = home or default_home()

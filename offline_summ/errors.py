@@ -6,6 +6,7 @@
     ├── JudgeError                       4   the judge or its engine cannot work
     │   ├── WeightsError                 4   weights are missing, changed, or cannot be prepared
     │   └── JudgeStoppedError            4   the engine is gone, as after a crash
+    ├── BundleError                      4   what a machine without network needs cannot be collected
     └── ExampleError                     -   one example cannot be scored; its kind becomes a `Failure`
 
 Every error is one sentence (what happened, with the offending value in repr form) and one hint (what to
@@ -91,6 +92,12 @@ class WeightsError(JudgeError):
 
 class JudgeStoppedError(JudgeError):
     """The engine is gone, with all requests on their way; closed and started again, it may work."""
+
+
+class BundleError(OfflineSummError):
+    """A wheel or a file that a bundle needs cannot be had, or the folder of the bundle cannot take it."""
+
+    exit_code = EXIT_JUDGE
 
 
 class ExampleError(OfflineSummError):

@@ -1,4 +1,4 @@
-"""Finds `prompts/` and `models.toml`: beside the package in a checkout, inside it in an installed wheel."""
+"""Finds `prompts/`, `examples/` and `models.toml`: beside the package in a checkout, else inside it."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ def data_path(name: str) -> Path:
     """Return the path of a shipped data file or folder.
 
     Args:
-        name: `"prompts"` or `"models.toml"`.
+        name: `"prompts"`, `"examples"` or `"models.toml"`.
 
     Raises:
-        FileNotFoundError: the installation is broken and ships neither.
+        FileNotFoundError: the installation is broken and ships none.
     """
     for root in (_PACKAGE / "_data", _PACKAGE.parent):
         if (root / name).exists():

