@@ -285,7 +285,7 @@ def default_home():
 """
 
 
-def bundle_for_installing(folder, **about):
+def bundle_for_installing(folder, more_wheels=(), **about):
     """A complete bundle whose offline-summ says how it was called."""
     with opened_folder(folder):
         wheels = folder / "wheels"
@@ -297,6 +297,7 @@ def bundle_for_installing(folder, **about):
         }
         scripts = "[console_scripts]\noffline-summ = offline_summ.cli:main\n"
         made = [make_wheel(wheels, "offline_summ", "0.1.0", files, scripts), make_wheel(wheels, "alpha")]
+        made += [make_wheel(wheels, name, files={f"{name}.py": code}) for name, code in more_wheels]
         digests = {f"wheels/{each.name}": hashlib.sha256(each.read_bytes()).hexdigest() for each in made}
         stated = {
             "python": sysconfig.get_python_version(),
@@ -365,6 +366,14 @@ class TestInstaller:
         elsewhere = install(bundle, tmp_path, "elsewhere")
         assert "Copying judge small-0123" in elsewhere.stdout
         assert (placed / "small-0123" / "model.safetensors").read_text() == "weights"
+
+    def test_what_does_not_fit_torch_and_is_not_needed_is_removed(self, tmp_path):
+        more = [("torchvision", "raise RuntimeError\n"), ("torchaudio", "VALUE = 1\n")]
+        done = install(bundle_for_installing(tmp_path / "bundle", more), tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        (site,) = (tmp_path / "offline-summ" / "lib").glob("python*/site-packages")
+        assert not (site / "torchvision.py").exists()
+        assert (site / "torchaudio.py").exists()
 
     def test_one_flipped_bit_is_refused_by_the_name_of_its_file(self, tmp_path):
         bundle = bundle_for_installing(tmp_path / "bundle")

@@ -81,9 +81,18 @@ mkdir -p "$target"
 rm -rf "$target/bin" "$target/lib" "$target/lib64" "$target/include" "$target/share"
 "$python" -I -m venv "$target" || fail "'$python' cannot make an environment. Its modules venv and ensurepip are needed."
 # No setting of pip, of this user or of the system, may point it elsewhere.
-PIP_CONFIG_FILE=/dev/null "$target/bin/python" -I -m pip --isolated install --quiet --no-index --no-deps \
-  --no-cache-dir --disable-pip-version-check "$bundle"/wheels/*.whl ||
+pip() { PIP_CONFIG_FILE=/dev/null "$target/bin/python" -I -m pip --isolated --disable-pip-version-check "$@"; }
+pip install --quiet --no-index --no-deps --no-cache-dir "$bundle"/wheels/*.whl ||
   fail "pip could not install the wheels. Run \`sh install.sh\` again when what it says is mended."
+
+# A build of these three that does not fit torch cannot be imported, and then no model class of Transformers can.
+# A text judge needs none of them.
+for package in torchvision torchaudio torchcodec; do
+  if ls wheels/$package-*.whl >/dev/null 2>&1 && ! "$target/bin/python" -I -c "import $package" 2>/dev/null; then
+    echo "== Removing $package, which cannot be imported beside this torch"
+    pip uninstall --quiet --yes "$package"
+  fi
+done
 
 # -- The weights ---------------------------------------------------------------------------------------------------
 home=$("$target/bin/python" -I -c 'from offline_summ.weights import default_home; print(default_home().absolute())')
