@@ -203,18 +203,19 @@ def _report(outcome: "BatchOutcome", output: Path, table: Path | None, summary_j
 
     if not outcome.totals.rows:
         raise InputError("The input holds no row.", "Give a file with rows.")
-    show(batch_view(outcome))
-    write(f"Written: {output}\n")
+    # The files first: standard output may be full.
     if table is not None:
         write_table(results_in_order(output), table)
-        write(f"Written: {table}\n")
     if summary_json is not None:
         figures = json.dumps(outcome.summary(), ensure_ascii=False, indent=2)
         try:
             write_whole(summary_json, figures + "\n")
         except OSError as error:
             raise JudgeError(f"{str(summary_json)!r} cannot be written: {error.strerror}.") from None
-        write(f"Written: {summary_json}\n")
+    show(batch_view(outcome))
+    for path in (output, table, summary_json):
+        if path is not None:
+            write(f"Written: {path}\n")
 
 
 def _exit_code(outcome: "BatchOutcome", fail_under: float | None, each: bool) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from offline_summ.errors import UsageError
+from offline_summ.loop import in_thread
 from offline_summ.protocols.dialogue import together
 from offline_summ.schemas import SummarizationResult
 from offline_summ.scorer import SummarizationScorer
@@ -154,7 +155,7 @@ async def _item(
         if inspect.iscoroutinefunction(target):
             output = await target(given.input)
         else:
-            output = await asyncio.to_thread(target, given.input)
+            output = await in_thread(target, given.input)
             if inspect.isawaitable(output):  # an object or a lambda that returns a coroutine
                 output = await output
     except Exception as error:  # noqa: BLE001 - the target is the user's, and costs its own row

@@ -7,7 +7,7 @@ each time. Knows nothing of judges and examples.
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -136,3 +136,19 @@ async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 def closed_while_scoring() -> JudgeError:
     """Return the error of those who wait for what a stopped loop was doing."""
     return JudgeError("The scorer was closed while it was scoring.", "Close it when all results are there.")
+
+
+async def in_thread(call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Call something of the user's in a thread, so that it may block.
+
+    Raises:
+        RuntimeError: it raised StopIteration, which no future can carry: whoever waits would wait for ever.
+    """
+
+    def carrying() -> T:
+        try:
+            return call(*arguments, **named)
+        except StopIteration as error:
+            raise RuntimeError(f"{getattr(call, '__name__', 'a function')} raised StopIteration") from error
+
+    return await asyncio.to_thread(carrying)

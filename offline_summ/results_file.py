@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ from offline_summ.schemas import SummarizationResult
 
 _MODE = 0o600
 _BEGINNING = b'{"id":'
+_AFTER_ID = b',"status":'
+_ID = re.compile(rb'\{"id":(?:null|"(?:[^"\\]|\\.)*")')
+_HALF_ID = re.compile(rb'\{"id":(?:nu?l?|"(?:[^"\\]|\\.)*\\?)')
 _BLOCK = 2**16
 
 
@@ -53,8 +57,8 @@ class ResultsFile:
             tail = self._file.read(size)
         kept = position + tail.rfind(b"\n") + 1
         self._file.seek(kept)
-        begun = self._file.read(len(_BEGINNING)).rstrip(b"\0")  # what a power cut leaves may be zeros
-        if not _BEGINNING.startswith(begun):
+        begun = self._file.read(_BLOCK).rstrip(b"\0")  # what a power cut leaves may be zeros
+        if not _begins_a_result(begun):
             raise InputError(
                 f"{str(self.path)!r} ends with something else than a result.", "Name another file."
             )
@@ -125,7 +129,31 @@ class ResultsFile:
         self.close()
 
 
+def _begins_a_result(text: bytes) -> bool:
+    """Return whether a text may be a line of results that was cut, as far as it reaches."""
+    whole_id = _ID.match(text)
+    if whole_id is None:
+        return _BEGINNING.startswith(text) or _HALF_ID.fullmatch(text) is not None
+    rest = text[whole_id.end() :]
+    return rest.startswith(_AFTER_ID) or _AFTER_ID.startswith(rest)
+
+
 def _locked(path: Path) -> IO[bytes]:
+    while True:
+        file = _opened_and_locked(path)
+        try:
+            opened, there = os.fstat(file.fileno()), path.stat()
+        except FileNotFoundError:
+            there = None
+        if there is not None and os.path.samestat(opened, there):
+            break
+        file.close()  # another run replaced it before it was locked
+    if not opened.st_size and opened.st_mode & 0o077:
+        os.fchmod(file.fileno(), _MODE)
+    return file
+
+
+def _opened_and_locked(path: Path) -> IO[bytes]:
     if path.exists() and not path.is_file():
         raise UsageError(f"{str(path)!r} is no regular file.", "Write elsewhere.")
     try:

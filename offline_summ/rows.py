@@ -156,7 +156,8 @@ def refuse_missing(columns: Columns, present: Sequence[str], name: str) -> None:
     """Refuse a table that lacks a column.
 
     Raises:
-        InputError: it does; the message names the columns it has.
+        InputError: it does; the message counts the columns it has, and names none of them: where a table has
+            no header, its first line is text of a document.
     """
     needed = [columns.source, columns.summary]
     if any(first in present and second in present for first, second in _RUN_KEYS):
@@ -165,8 +166,8 @@ def refuse_missing(columns: Columns, present: Sequence[str], name: str) -> None:
         needed += [column] if column != usual else []
     for column in needed:
         if column not in present:
-            shown = ", ".join(repr(each[:40]) for each in present[:10]) or "none"
             raise InputError(
-                f"{name!r} has no column {column!r}; its columns are {shown}.",
-                "Name them with --source-column, --summary-column, --id-column and --questions-column.",
+                f"{name!r} has no column {column!r} among the {len(present)} of its first line.",
+                "Give it a header, or name its columns with --source-column, --summary-column, --id-column "
+                "and --questions-column.",
             )

@@ -16,6 +16,7 @@ from offline_summ.engines.choice import engine_of, judge_of
 from offline_summ.errors import UsageError
 from offline_summ.example import example_of
 from offline_summ.judges import GrammarBackend, Judge
+from offline_summ.loop import in_thread
 from offline_summ.many import ScoredInput, ScoredMany
 from offline_summ.options import SummarizationOptions
 from offline_summ.prompts import PromptLibrary, load_prompts
@@ -239,7 +240,7 @@ class SummarizationScorer:
         self, input: Any, output: Any, id: str | None, questions: Sequence[str] | None
     ) -> SummarizationResult:
         # In a thread: an extractor of the user's may block, or score something itself.
-        source = await asyncio.to_thread(
+        source = await in_thread(
             messages.source_of,
             input,
             output,

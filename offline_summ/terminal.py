@@ -50,9 +50,10 @@ def fill_closed_descriptors() -> None:
 
 def write(text: str) -> None:
     """Write a result to standard output, in UTF-8 whatever the locale says."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8"))
-    sys.stdout.buffer.flush()
+    with _reader_may_leave():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
 
 
 def show(view: "RenderableType") -> None:
@@ -62,7 +63,26 @@ def show(view: "RenderableType") -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    Console(highlight=False, markup=False, emoji=False).print(view)
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as shown:  # printing itself, rich would exit where the reader went away
+        console.print(view)
+    with _reader_may_leave():
+        sys.stdout.write(shown.get())
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Go on in silence where the reader of standard output went away, as `head` does.
+
+    What a command has to do besides printing, and its exit code, do not depend on that.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 class ProgressLine:

@@ -319,6 +319,47 @@ class TestResume:
             run(write(tmp_path / "a.jsonl", lines(3)), output)
         assert output.read_text() == "my only copy"
 
+    @pytest.mark.parametrize(
+        "content",
+        ['{"id":"x","source":"my only copy"}', '{"id":null,"so', '{"id":7}', '{"id":"a\\"b","source":"c"}'],
+    )
+    def test_an_object_of_another_kind_is_not_taken_for_half_a_line(self, tmp_path, output, content):
+        output.write_text(content)
+        with pytest.raises(InputError, match="ends with something else"):
+            run(write(tmp_path / "a.jsonl", lines(3)), output)
+        assert output.read_text() == content
+
+    @pytest.mark.parametrize(
+        "half",
+        ['{"i', '{"id":', '{"id":nu', '{"id":"r', '{"id":"r\\', '{"id":"r","st', '{"id":null,"status":"sco'],
+    )
+    def test_half_a_result_is_cut_and_scored_again(self, tmp_path, output, half):
+        output.write_text(half)
+        assert run(write(tmp_path / "a.jsonl", lines(3)), output).totals.scored == 3
+        assert [result.input.number for result in read_results(output)] == [1, 2, 3]
+
+    def test_an_empty_file_that_others_may_read_becomes_its_owners_alone(self, tmp_path, output):
+        output.touch()
+        output.chmod(0o644)
+        run(write(tmp_path / "a.jsonl", lines(3)), output)
+        assert output.stat().st_mode & 0o777 == 0o600
+
+    def test_a_file_that_was_replaced_before_it_was_locked_is_opened_again(
+        self, tmp_path, output, monkeypatch
+    ):
+        lock, replaced = fcntl.flock, []
+
+        def replacing(file, how):
+            if not replaced:
+                replaced.append(True)
+                (tmp_path / "new").touch()
+                os.replace(tmp_path / "new", output)
+            lock(file, how)
+
+        monkeypatch.setattr(fcntl, "flock", replacing)
+        run(write(tmp_path / "a.jsonl", lines(3)), output)
+        assert len(list(read_results(output))) == 3
+
     def test_results_of_single_scores_are_no_run(self, tmp_path, output):
         with SummarizationScorer(ScriptedEngine.judging(CLAIMS, QUESTIONS)) as scorer:
             output.write_text(scorer.score("S.", "T.").model_dump_json() + "\n")

@@ -375,3 +375,8 @@ class TestStreams:
     def test_a_reader_that_goes_away_is_no_error(self):
         done = self.shell("set -o pipefail; offline-summ judges list --json | head -1")
         assert (done.returncode, done.stdout, done.stderr) == (0, "[\n", "")
+
+    @pytest.mark.parametrize("arguments", ["judges list", "judges list --json"])
+    def test_a_reader_that_never_was_is_no_error(self, arguments):
+        done = self.shell(f"offline-summ {arguments} | true; exit ${{PIPESTATUS[0]}}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -61,6 +61,15 @@ def test_a_target_may_be_asynchronous(target):
         assert run_evals(target, judge, ["One."]).scores == {"scripted": 1.0}
 
 
+def test_a_target_that_raises_stop_iteration_costs_its_row():
+    def target(text):
+        return next(iter([]))
+
+    with scorer() as judge:
+        outcome = run_evals(target, judge, ["One."])
+    assert str(outcome.items[0].error) == "target raised StopIteration"
+
+
 def test_a_target_that_raises_costs_its_row():
     def target(text):
         if text == "Two.":

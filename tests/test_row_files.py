@@ -274,6 +274,15 @@ class TestFolder:
             read_rows(str(tmp_path), format="csv")
 
 
+def test_a_table_without_a_header_is_refused_without_its_text(tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text("Patient Smith was ill,He got it\nfoo,bar\n")
+    with pytest.raises(InputError) as refused:
+        list(read_rows(str(table)))
+    assert "no column 'source' among the 2 of its first line" in str(refused.value)
+    assert "Smith" not in str(refused.value)
+
+
 def test_an_ending_that_says_nothing_needs_a_format(tmp_path):
     with pytest.raises(UsageError, match="Give --format, one of jsonl, csv, tsv, parquet"):
         rows_of(tmp_path / "a.txt", GOOD)

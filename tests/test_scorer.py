@@ -544,3 +544,12 @@ class TestUse:
     def test_a_language_without_prompts_is_refused_before_a_judge_loads(self):
         with pytest.raises(UsageError, match="no prompts for language 'xx'"):
             scorer_of(claims(True), questions(True), language="xx")
+
+
+def test_a_source_extractor_that_finds_nothing_says_so():
+    def first_message(given, output):
+        return next(message for message in given if message)
+
+    scorer, _ = scorer_of(claims(True), questions(True), source_extractor=first_message)
+    with scorer, pytest.raises(RuntimeError, match="StopIteration"):
+        scorer.run([], "T.")
