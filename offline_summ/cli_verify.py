@@ -1,17 +1,13 @@
 """The command `offline-summ verify`: whether results come from what is installed. Prints no document text."""
 
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from offline_summ.cli_airgap import close_network
-from offline_summ.cli_inputs import STDIN
 from offline_summ.cli_options import HomeOption, ModelsOption, PromptsOption, QuietOption
-from offline_summ.errors import EXIT_DIFFERENT, EXIT_JUDGE, EXIT_OK, InputError
+from offline_summ.errors import EXIT_DIFFERENT, EXIT_JUDGE, EXIT_OK
 from offline_summ.terminal import complain, progress_line, show, write
 
 if TYPE_CHECKING:
@@ -44,33 +40,20 @@ def verify(
     from offline_summ.calibration import load_calibration
     from offline_summ.judges import load_registry
     from offline_summ.prompts import load_prompts
+    from offline_summ.row_files import opened
     from offline_summ.verify import Installed, read_set_ups
     from offline_summ.verify_view import verify_view
     from offline_summ.weights import default_home
 
     registry, library = load_registry(*models or ()), load_prompts(prompts)
     own = None if calibration is None else load_calibration(calibration)
-    with _lines_of(results) as lines:
+    with opened(results) as lines:
         read = read_set_ups(lines, results)
     with progress_line(quiet) as progress:
         installed = Installed(registry, home or default_home(), library, own, progress.show)
         checks = [installed.compare(set_up.record) for set_up in read.set_ups]
     show(verify_view(read, checks))
     raise typer.Exit(_exit_code(read, [check for each in checks for check in each]))
-
-
-@contextmanager
-def _lines_of(name: str) -> Iterator[Iterable[bytes]]:
-    if name == STDIN:
-        if sys.stdin is None:
-            raise InputError("Standard input is closed.", "Redirect a file into it, or name the file.")
-        yield sys.stdin.buffer
-        return
-    try:
-        with Path(name).open("rb") as file:
-            yield file
-    except OSError as error:
-        raise InputError(f"{name!r} cannot be read: {error.strerror}.", "Check the path.") from None
 
 
 def _exit_code(read: "ResultsRead", checks: "list[Check]") -> int:

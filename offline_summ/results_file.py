@@ -58,7 +58,7 @@ class ResultsFile:
         kept = position + tail.rfind(b"\n") + 1
         self._file.seek(kept)
         begun = self._file.read(_BLOCK).rstrip(b"\0")  # what a power cut leaves may be zeros
-        if not _begins_a_result(begun):
+        if not begins_a_result(begun):
             raise InputError(
                 f"{str(self.path)!r} ends with something else than a result.", "Name another file."
             )
@@ -99,20 +99,21 @@ class ResultsFile:
     def rewrite(self, keep: Callable[[SummarizationResult], bool]) -> None:
         """Replace the file, in one step, by one with some of its results only."""
         place = self.path.resolve()  # where a link leads, so that it stays a link
-        handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-", suffix=".part")
         try:
-            with os.fdopen(handle, "wb") as part:
-                for result in read_results(self.path):
-                    if keep(result):
-                        part.write(result.model_dump_json().encode() + b"\n")
-                part.flush()
-                os.fsync(part.fileno())
-            os.replace(name, place)
-            _sync_folder(place.parent)
+            handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-", suffix=".part")
+            try:
+                with os.fdopen(handle, "wb") as part:
+                    for result in read_results(self.path):
+                        if keep(result):
+                            part.write(result.model_dump_json().encode() + b"\n")
+                    part.flush()
+                    os.fsync(part.fileno())
+                os.replace(name, place)
+                _sync_folder(place.parent)
+            finally:
+                Path(name).unlink(missing_ok=True)
         except OSError as error:
             raise _unwritable(self.path, error) from None
-        finally:
-            Path(name).unlink(missing_ok=True)
         self.close()
         self._file = _locked(self.path)
 
@@ -129,8 +130,12 @@ class ResultsFile:
         self.close()
 
 
-def _begins_a_result(text: bytes) -> bool:
-    """Return whether a text may be a line of results that was cut, as far as it reaches."""
+def begins_a_result(text: bytes) -> bool:
+    """Return whether a text may be a line of results that was cut, as far as it reaches.
+
+    Args:
+        text: what there is of the line, without the zeros that a power cut may leave at its end.
+    """
     whole_id = _ID.match(text)
     if whole_id is None:
         return _BEGINNING.startswith(text) or _HALF_ID.fullmatch(text) is not None

@@ -105,8 +105,16 @@ def _with_unique_ids(rows: Iterator[Row]) -> Iterator[Row]:
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[IO[bytes]]:
-    """Open an input as a stream of bytes, decompressed."""
+def opened(name: str) -> Iterator[IO[bytes]]:
+    """Open an input as a stream of bytes, decompressed.
+
+    Args:
+        name: a file, whose ending says how it is compressed, or "-" for standard input.
+
+    Raises:
+        InputError: it cannot be opened.
+        UsageError: what decompresses it is not installed.
+    """
     if name == STDIN:
         if sys.stdin is None:
             raise InputError("Standard input is closed.", "Redirect a file into it, or name the file.")
@@ -159,7 +167,7 @@ _BREAKS_OFF = "The input is damaged here and cannot be read any further."
 
 def _json_rows(name: str, columns: Columns) -> Iterator[Row]:
     number = 0
-    with _opened(name) as file:
+    with opened(name) as file:
         try:
             while line := file.readline(_LONGEST_LINE):
                 number += 1
@@ -211,7 +219,7 @@ def _table_rows(name: str, columns: Columns, delimiter: str) -> Iterator[Row]:
     # A setting of the process, which other users of the module may have raised further.
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_LINE))
     number = 0
-    with _opened(name) as file:
+    with opened(name) as file:
         # Bytes that are not UTF-8 become half characters, which are told from text below.
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
         header, delimiter = _header(text, columns, delimiter, name)
@@ -289,7 +297,7 @@ def _parquet_rows(name: str, columns: Columns) -> Iterator[Row]:
     except ImportError as error:
         raise _not_installed(name, "pyarrow") from error
     number = 0
-    with _opened(name) as file:
+    with opened(name) as file:
         try:
             table = pyarrow.parquet.ParquetFile(file)
         except (pyarrow.ArrowException, OSError) as error:
@@ -329,7 +337,7 @@ def count_rows(name: str, *, format: RowFormat | None = None, columns: Columns |
     """
     path = Path(name)
     if path.is_file() and path.suffix.lower() not in _COMPRESSED and (format or _format_of(name)) == "jsonl":
-        with _opened(name) as file:
+        with opened(name) as file:
             blocks = iter(lambda: file.read(2**20), b"")
             last, count = b"\n", 0
             for block in blocks:

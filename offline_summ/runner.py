@@ -27,6 +27,7 @@ from offline_summ.prompts import PromptLibrary, PromptSet
 from offline_summ.protocols import itemized, joint, reason
 from offline_summ.protocols.base import Judgement, Task
 from offline_summ.protocols.dialogue import Dialogue
+from offline_summ.protocols.drawn import DrawnQuestions
 from offline_summ.protocols.memo import Memo
 from offline_summ.redaction import redacted
 from offline_summ.schemas import (
@@ -78,7 +79,7 @@ class ExampleRunner:
         self._prompts = prompts
         self._protocol = protocol
         self._calibration = calibration
-        self._drawn = Memo[itemized.DrawnQuestions]()
+        self._drawn = Memo[DrawnQuestions]()
 
     async def start(self) -> None:
         """Load the judge, unless it is loaded.
@@ -193,7 +194,7 @@ class ExampleRunner:
             key = itemized.questions_key(
                 prompts, self._task(Example(source=source, summary=""), None, prompts)
             )
-            self._drawn.put(key, itemized.DrawnQuestions.of(result))
+            self._drawn.put(key, DrawnQuestions.of(result))
 
     @property
     def draws_questions(self) -> bool:

@@ -214,16 +214,14 @@ def complain(message: str, code: int) -> int:
     """Write one line to standard error and return the exit code."""
     from offline_summ.render import visible
 
-    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    with contextlib.suppress(OSError):
-        os.write(terminal(), f"offline-summ: {visible(message)}\n".encode(encoding, "backslashreplace"))
-    return code
+    return report(visible(message), code)
 
 
 def report(lines: str, code: int) -> int:
     """Write lines to standard error and return the exit code."""
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     with contextlib.suppress(OSError):
-        os.write(terminal(), f"offline-summ: {lines}\n".encode("utf-8", "backslashreplace"))
+        os.write(terminal(), f"offline-summ: {lines}\n".encode(encoding, "backslashreplace"))
     return code
 
 

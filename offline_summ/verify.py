@@ -20,6 +20,7 @@ from offline_summ.errors import InputError, OfflineSummError, WeightsError
 from offline_summ.judge_sources import GgufSource, HubSource, WheelsSource
 from offline_summ.judges import Judge, Registry
 from offline_summ.prompts import PromptLibrary
+from offline_summ.results_file import begins_a_result
 from offline_summ.schemas import RunRecord, ScoresDifferError, SummarizationResult
 from offline_summ.weights import AbsentWeightsError, PreparedJudge, ignore_progress, open_judge
 from offline_summ.weights_files import OnProgress, manifest_source
@@ -36,7 +37,6 @@ NETWORKS: Sequence[str | None] = (
 )
 SHIPPED = "shipped"
 
-_BEGINNING = b'{"id":'
 _LINES_NAMED = 5
 _PER_RESULT = ("calls", "tokens", "seconds", "network")
 
@@ -128,8 +128,8 @@ def read_set_ups(lines: Iterable[bytes], name: str) -> ResultsRead:
     for number, line in _whole_objects(lines):
         try:
             result, differs = _result_of(line)
-        except (ValidationError, ValueError, RecursionError):
-            if count and not line.endswith(b"\n") and line.rstrip(b"\0").startswith(_BEGINNING):
+        except (ValueError, RecursionError):
+            if count and not line.endswith(b"\n") and begins_a_result(line.rstrip(b"\0")):
                 cut = number
                 break
             raise InputError(

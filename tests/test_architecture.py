@@ -85,6 +85,7 @@ ROOMS = (
     "protocols.dialogue",
     "protocols.items",
     "protocols.memo",
+    "protocols.drawn",
     "protocols.joint",
     "protocols.itemized",
     "protocols.reason",

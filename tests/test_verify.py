@@ -262,4 +262,4 @@ class TestTheCommand:
     def test_a_file_that_is_not_there(self, tmp_path):
         code, _, err = self.verify(tmp_path, source="absent.jsonl")
         assert code == 3
-        assert "No such file or directory" in err
+        assert "absent.jsonl' does not exist. Check the path." in err

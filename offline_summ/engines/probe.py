@@ -12,7 +12,6 @@ from typing import Any
 from offline_summ.airgap import go_offline
 from offline_summ.engines.cpu import computes_in_16_bits
 from offline_summ.engines.vllm_process import cause_of, import_error
-from offline_summ.errors import OfflineSummError
 
 _ENGINE = "vllm.v1.engine.async_llm"
 
@@ -38,20 +37,15 @@ def probe() -> dict[str, Any]:
             free, total = torch.cuda.mem_get_info(number)
             name = torch.cuda.get_device_name(number)
             found["gpus"].append({"name": name, "total_bytes": total, "free_bytes": free})
-    # A broken build raises whatever its libraries raise.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - a broken build raises whatever its libraries raise
         found["torch"] = {"error": cause_of(error), "hint": "Install it again."}
     try:
         importlib.import_module(_ENGINE)
         found["vllm"] = {"version": str(importlib.import_module("vllm").__version__)}
-    except Exception as error:  # noqa: BLE001
-        said = import_error(error) if isinstance(error, ImportError) else _failed(error)
+    except Exception as error:  # noqa: BLE001 - as above
+        said = import_error(error)
         found["vllm"] = {"error": said.message.rstrip("."), "hint": said.hint}
     return found
-
-
-def _failed(error: Exception) -> OfflineSummError:
-    return OfflineSummError(f"vLLM cannot be imported: {cause_of(error)}.", "Install it again.")
 
 
 def main() -> None:

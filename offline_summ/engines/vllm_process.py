@@ -125,9 +125,9 @@ def main_module_hidden() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def import_error(error: ImportError) -> OfflineSummError:
-    """Return what to say of a vLLM that cannot be imported."""
-    if error.name and error.name.split(".")[0] == "vllm":
+def import_error(error: Exception) -> OfflineSummError:
+    """Return what to say of a vLLM that cannot be imported, whatever its libraries raise."""
+    if isinstance(error, ImportError) and error.name and error.name.split(".")[0] == "vllm":
         return UsageError(
             "vLLM is not installed.",
             "Run `pip install 'offline-summ[gpu]'`, or `pip install 'offline-summ[cpu]'` without a GPU.",

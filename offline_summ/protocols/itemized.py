@@ -23,6 +23,7 @@ from offline_summ.parts import parts_of
 from offline_summ.prompts import PromptSet
 from offline_summ.protocols.base import Judgement, Task
 from offline_summ.protocols.dialogue import Dialogue, together
+from offline_summ.protocols.drawn import DrawnQuestions
 from offline_summ.protocols.items import first_of_each, one_line, whole_ones
 from offline_summ.protocols.memo import Memo
 from offline_summ.reply_form import is_at_limit
@@ -33,7 +34,6 @@ from offline_summ.schemas import (
     Note,
     QuestionVerdict,
     Step,
-    SummarizationResult,
 )
 from offline_summ.scoring import Axes
 
@@ -42,28 +42,6 @@ _SPARE = 1.3
 _WORDS_PER_PART = 250
 _MOST_PARTS = 8
 _PASSAGES = 3
-_QUESTION_NOTES: tuple[Note, ...] = (
-    "questions_truncated",
-    "repeated_questions_dropped",
-    "unanswerable_questions_dropped",
-)
-
-
-@dataclass(frozen=True)
-class DrawnQuestions:
-    """Questions drawn from a source, in its order, with what was dropped."""
-
-    questions: tuple[str, ...]
-    dropped: DroppedQuestions
-    notes: tuple[Note, ...]
-
-    @classmethod
-    def of(cls, result: SummarizationResult) -> "DrawnQuestions":
-        """Return the questions that an earlier result of the same source, not redacted, was asked."""
-        step = result.preprocess_step_result
-        notes = tuple(note for note in result.notes if note in _QUESTION_NOTES)
-        questions = tuple(question for question in step.questions if question is not None)
-        return cls(questions, step.dropped_questions, notes)
 
 
 @dataclass(frozen=True)
